@@ -67,7 +67,7 @@ def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[Attentio
 
     Raises:
         BackendError: The model runs with a mask or a cache, which the maps would leave out.
-        CheckpointError: The maps of an external model cannot be read.
+        CheckpointError: The maps of a pretrained model cannot be read.
     """
     layers: list[Iterator[AttentionBlock]] = []
     if isinstance(model, HFCausalLM):
@@ -142,12 +142,12 @@ def head_gate_grads(
 
     Args:
         projections: The output projection of every layer.
-        sequences: B.
-        heads: H.
-        losses: Runs the model and returns the loss of each sequence, [B].
+        sequences: Number of sequences, B.
+        heads: Number of output heads per layer, H.
+        losses: Function that runs the model and returns the loss of each sequence, [B].
 
     Returns:
-        [B, L, H] in float64 on the CPU.
+        Gradients [B, L, H] of L layers, in float64 on the CPU.
     """
     device = next(projections[0].parameters()).device
     gates = torch.ones(sequences, len(projections), heads, device=device, requires_grad=True)

@@ -56,7 +56,7 @@ def save_model(
     """Write one of our models into ``folder``, each file atomically, config.json last.
 
     Args:
-        folder: Created if missing.
+        folder: Folder to write to; created if missing.
         model: The model, on any device.
         config: Settings for config.json, usually ``model.config``.
         eos_token_id: Id of the end-of-sequence token, for transformers.
@@ -78,10 +78,8 @@ def save_model(
 def save_language_model(folder: Path, model: LanguageModel) -> None:
     """Write a model of our or a transformers class into ``folder``, each file atomically.
 
-    config.json is written last.
-
-    A transformers model is saved with its tokenizer (except tokenizer.json) and generation
-    settings, and its weights in a single file.
+    config.json is written last. A transformers model is saved with its tokenizer (except
+    tokenizer.json) and generation settings, and its weights in a single file.
     """
     if isinstance(model, Transformer):
         save_model(folder, model, model.config)
@@ -143,8 +141,6 @@ def finetuned_model(folder: Path) -> PretrainedModel | None:
 
     None means that the folder has one of our models, or an unreadable one, for which `load_model`
     raises an error.
-
-    None: the folder has one of our models, or an unreadable one, for which `load_model` raises.
 
     Raises:
         DataError: A file differs from its recorded checksum.

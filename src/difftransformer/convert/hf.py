@@ -204,7 +204,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             use_cache: Create and return a cache if none is passed.
             logits_to_keep: Number of last positions that get logits, or a tensor of positions; 0:
                 all.
-            return_dict: False: return a tuple.
+            return_dict: Whether to return a `CausalLMOutputWithPast` (default) instead of a tuple.
             **options: Boundaries of packed documents (see `hf_masks.DocumentBoundaries`), and
                 arguments of the loss function, such as num_items_in_batch.
 

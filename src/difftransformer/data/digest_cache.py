@@ -38,8 +38,6 @@ def cache_sha256(path: Path, sha256: str, started: float) -> None:
     """Cache the SHA-256 of a file, whose computation began at Unix time ``started``.
 
     Nothing is cached if the file changed since then or just before, or if its folder is read-only.
-
-    Skipped if the file changed since then or just before, or if the folder is read-only.
     """
     state = list(file_state(path))
     if state[1] < MIN_SIZE or state[3] / 1e9 > started - _SETTLED:

@@ -48,9 +48,7 @@ class MixedDocument(NamedTuple):
 class Mixture:
     """Chooser of the next source: the one whose tokens are furthest below its weight.
 
-    Ties go to the first source.
-
-    The choice depends only on the tokens consumed before.
+    Ties go to the first source. The choice depends only on the tokens consumed before.
 
     Attributes:
         consumed: Tokens consumed so far, by source.

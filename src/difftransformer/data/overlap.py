@@ -44,10 +44,9 @@ def drop_overlapping(
 ) -> tuple[list[MixedDocument], TrainTestOverlap]:
     """Return the validation documents to keep, and their overlap with the training text.
 
-    The dataset's settings decide which documents are dropped.
-
-    Near-duplicates are dropped first, then the documents with the largest shares of overlapping
-    tokens until the share of all is at most ``max_overlap``.
+    The dataset's settings decide which documents are dropped. Near-duplicates are dropped first,
+    then the documents with the largest shares of overlapping tokens until the share of all is at
+    most ``max_overlap``.
 
     Raises:
         DataError: No document is left.
@@ -147,9 +146,8 @@ def find_near_duplicates(
 ) -> NDArray[np.bool_]:
     """Return, for each text, whether it is a near-duplicate.
 
-    A near-duplicate resembles an earlier text or a training document.
-
-    The estimated Jaccard similarity of their 5-grams is compared with ``near_duplicates``.
+    A near-duplicate resembles an earlier text or a training document: the estimated Jaccard
+    similarity of their 5-grams is at least the setting ``near_duplicates``.
     """
     duplicates = np.zeros(len(texts), dtype=np.bool_)
     if (threshold := dataset.near_duplicates) is None:

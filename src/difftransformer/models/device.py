@@ -13,7 +13,7 @@ def set_deterministic(deterministic: bool, *, compiled: bool = False) -> None:
 
     Args:
         deterministic: Whether nondeterministic operations raise an error.
-        compiled: Whether to configure inductor as well, which imports it (3 s).
+        compiled: Whether to configure inductor, too; importing it takes 3 s.
     """
     if compiled:
         torch.use_deterministic_algorithms(deterministic)

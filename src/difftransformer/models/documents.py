@@ -20,7 +20,7 @@ def document_mask(
 
     Args:
         segment_ids: Integers [B or 1, T]; positions with equal ids are one document.
-        tokens: The tokens [B, T] to mask, used for their shape.
+        tokens: Batch size B and length T.
         mask: Must be None: the two masks exclude each other.
         cache: Must be None: packed documents cannot be cached.
 

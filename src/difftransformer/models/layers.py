@@ -138,8 +138,8 @@ class AttentionLayer(Attention):
     def reset_parameters(self, seed: int | None = None) -> None:
         """Initialize all parameters again, from ``seed`` or torch's global generator.
 
-        In float32 on the CPU, so they are the same up to rounding on every device and in every
-        dtype.
+        Values are drawn in float32 on the CPU, so they are the same up to rounding on every device
+        and in every dtype.
         """
         seed = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
         initialized = copy.deepcopy(self).to("cpu", torch.float32)

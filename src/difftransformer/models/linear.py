@@ -171,7 +171,7 @@ def _has_avx512() -> bool:
 
 @cache
 def onednn_works() -> bool:
-    """Return whether torch has its private oneDNN operation and the result of that is correct."""
+    """Return whether torch has its private oneDNN operation and that gives correct results."""
     return run_in_thread(_check_onednn)
 
 

@@ -25,9 +25,9 @@ _ALIGNMENT = 16
 class RotaryTable:
     """Rotary cos and sin of positions 0, 1, ... in float32, computed when first needed and cached.
 
-    Compiled code computes the tables at each call: a graph stores nothing between calls. Not a
-    module with buffers on purpose: those would be damaged by construction on the meta device or a
-    cast to bfloat16.
+    Compiled code computes the tables at each call, since a graph stores nothing between calls. The
+    table is not a module with buffers, since construction on the meta device or a cast to bfloat16
+    would damage them.
     """
 
     def __init__(self, head_dim: int, theta: float) -> None:

@@ -197,8 +197,8 @@ def _one_layer_model(config: ModelConfig) -> Transformer:
 def kv_cache_numel_per_token(config: ModelConfig) -> int:
     """Return the number of elements per position in the key/value caches of all layers.
 
-    Measured by filling a cache with a narrow layer of the model's heads, so it holds for every
-    variant.
+    It is measured by filling a cache with a narrow layer of the model's heads, so it is correct
+    for every variant.
     """
     attention = config.attention
     layer = attention_class(attention.variant)(attention, _WIDTH, 0, "eager")

@@ -181,10 +181,9 @@ def _only(build: Build, other: Build, rows: list[str]) -> NamesByKind:
 def classify_difference(a: Cell, b: Cell) -> tuple[float | None, Outcome]:
     """Return half the interval of a difference between two cells, and its outcome.
 
-    The outcome says whether the difference is within the interval.
-
-    The builds are taken as independent, so the half-widths add in quadrature. The result has a
-    level of about 95% if both have. It is too wide with few seeds or with shared items.
+    The outcome says whether the difference is within the interval. The builds are taken as
+    independent, so the half-widths add in quadrature. The result has a level of about 95% if both
+    have. It is too wide with few seeds or with shared items.
     """
     assert a.value is not None and b.value is not None
     if a.value == b.value:

@@ -47,7 +47,7 @@ class SeedValue(Settings):
 class Cell(Settings):
     """A number in a table, computed over the seeds of a row.
 
-    It has its published value and the jobs that computed it.
+    It has a published value, if there is one, and the ids of the jobs that computed it.
 
     ``value`` is None if the number is undefined, such as the steps to an event that most seeds
     did not reach.

@@ -101,7 +101,7 @@ def metric_section(
         facts: Whether columns that describe the models come first.
 
     Raises:
-    UserError: A result is missing or lacks a metric.
+        UserError: A result is missing or lacks a metric.
     """
     cells = metric_cells(context, metrics, decimals, context.published)
     cells += paired_differences(context.rows, [metric.id for metric in metrics], cells, decimals)
@@ -140,9 +140,8 @@ def make_section(
 ) -> Section:
     """Return a table section of given columns and cells.
 
-    Title and rows are by default those of the context.
-
-    A difference that the paper itself prints becomes the published value of a paired difference.
+    Title and rows are by default those of the context. A difference that the paper itself prints
+    becomes the published value of a paired difference.
     """
     rows = context.rows if rows is None else rows
     baselines = {row.run: row.baseline for row in rows}
@@ -175,7 +174,7 @@ def metric_cells(
     """Return cells with the mean over seeds of each metric column, row by row.
 
     Raises:
-    UserError: A result is missing or lacks a metric.
+        UserError: A result is missing or lacks a metric.
     """
     return [
         metric.cell(row.run, results, decimals, published)

@@ -117,8 +117,8 @@ class TimingResults:
         """Yield cells with median and quartiles of a row's speed ratios to its baseline, if any.
 
         ``column`` is the id of the column for the geometric mean over shapes of each round. The
-        columns {shape}_{column} follow.
-        Verdicts use the interval of the mean over processes instead.
+        columns {shape}_{column} follow. Verdicts use the interval of the mean over processes
+        instead.
         """
         if row.baseline is None:
             return

@@ -27,9 +27,8 @@ tokens."""
 class TokenWeights(NamedTuple):
     """Normalized attention weights of one query position, [heads of all layers, S].
 
-    Each row is divided by the sum of its absolute values.
-
-    ``regions`` holds the name of the region of each token.
+    Each row is divided by the sum of its absolute values. ``regions`` holds the name of the region
+    of each token.
     """
 
     weights: Floats
@@ -39,7 +38,10 @@ class TokenWeights(NamedTuple):
 
     @classmethod
     def of(cls, rows: Floats, tokens: Sequence[str], regions: Sequence[str]) -> "TokenWeights":
-        """Return normalized attention weights, from [layers, heads, S], with tokens and regions."""
+        """Return attention weights [layers, heads, S] in normalized form.
+
+        ``tokens`` and ``regions`` are the prompt's tokens and the region of each.
+        """
         weights = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
         sums = np.abs(weights).sum(-1, keepdims=True)
         weights = weights / np.where(sums > 0, sums, 1.0)  # a threshold may leave a row empty

@@ -192,10 +192,8 @@ class CheckpointStore:
     def latest_valid(self, like: Mapping[str, Tensor] | None = None) -> TrainState | None:
         """Return the newest checkpoint whose checksums match and that has all tensors of ``like``.
 
-        None if there is none.
-
-        Each process reads its shards of the tensors that are sharded in ``like``. Damaged
-        checkpoints are reported and renamed.
+        The result is None if no checkpoint is valid. Each process reads its shards of the tensors
+        that are sharded in ``like``. Damaged checkpoints are reported and renamed.
 
         Raises:
             CheckpointError: The checkpoint belongs to another run, was written by library

@@ -237,8 +237,6 @@ def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors in ``folder``, a sharded checkpoint written by any number of processes.
 
     Of tensors that are sharded in ``like``, only this process's shards are read.
-
-    Only this process's shard is read of those that are sharded in ``like``.
     """
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader

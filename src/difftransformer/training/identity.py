@@ -37,7 +37,8 @@ def identify(
         code: Fingerprint of the code that trains.
 
     Raises:
-        ConfigError: ``model`` is given for a run that continues no other, or is missing.
+        ConfigError: ``model`` is given for a run that continues no other, or missing for one that
+            does.
         CheckpointError: ``model`` is not a finished training of the parent run with this seed and
             tokenizer.
     """

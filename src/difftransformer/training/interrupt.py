@@ -14,9 +14,6 @@ class Interrupted(SystemExit):
 
     It is a `SystemExit` with status 75 (``EX_TEMPFAIL``): it passes through ``except Exception``
     and ends the process as resumable without a traceback. ``str()`` is one line for the log.
-
-    A `SystemExit` with status 75 (``EX_TEMPFAIL``): it passes through ``except Exception`` and
-    ends the process as resumable without a traceback. ``str()`` is one line for the log.
     """
 
     def __init__(self, message: str, signal: str | None = None) -> None:

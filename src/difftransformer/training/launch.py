@@ -31,8 +31,6 @@ def launch(world_size: int, words: Sequence[str], on_gpus: bool) -> int:
 
     Stop signals reach all processes. The status is that of a failed process, if any.
 
-    Stop signals reach all processes; the status is that of the process that failed.
-
     Args:
         world_size: Number of processes on all nodes.
         words: Arguments of the command line after `difftransformer`.

@@ -58,7 +58,7 @@ LM_WEIGHT = 0.5
 class Objective:
     """The loss of a run, in training and validation.
 
-    Packed text: the mean cross-entropy of all targets. Rows with answer positions:
+    For packed text it is the mean cross-entropy of all targets, for rows with answer positions
     ``mean CE(answers) + LM_WEIGHT * mean CE(other targets)``.
 
     Args:
@@ -105,7 +105,7 @@ class Objective:
 
 
 def target_weights(seq_len: int, answers: Sequence[int] | None) -> Tensor:
-    """Return the weights [T] of the targets' losses in the loss of a row, their weighted sum."""
+    """Return the weight [T] of each target's loss in the loss of a row."""
     if answers is None:
         return torch.full((seq_len,), 1.0 / seq_len)
     is_answer = torch.zeros(seq_len, dtype=torch.bool)

@@ -84,10 +84,9 @@ def training_metrics(
 ) -> Metrics:
     """Return the final losses, the model sizes and ``steps``.
 
-    With a retrieval probe, also the steps to learn retrieval.
-
-    With ``on_divergence: record`` also whether and when the run diverged, and the planned steps. A
-    diverged run has no final losses, and its ``steps`` and ``tokens`` end at the divergence.
+    With a retrieval probe they include the steps to learn retrieval. With ``on_divergence: record``
+    they include whether and when the run diverged, and the planned steps. A diverged run has no
+    final losses, and its ``steps`` and ``tokens`` end at the divergence.
     """
     completed = diverged_at is None
     metrics: Metrics = {

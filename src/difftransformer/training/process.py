@@ -55,8 +55,8 @@ def resolve_device(config: TrainingConfig) -> torch.device:
 def prepare_process(config: TrainingConfig, device: torch.device, threads: int) -> bool:
     """Set the threads, allocator and determinism; return whether kernels are deterministic.
 
-    The number of threads changes the order of sums, hence the bits: it does not depend on the
-    machine.
+    The number of threads changes the order of sums and thus the exact result, so it does not depend
+    on the machine.
     """
     torch.set_num_threads(threads)
     if device.type == "cpu" and config.backend == "eager":

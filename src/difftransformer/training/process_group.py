@@ -43,9 +43,9 @@ class ProcessGroup:
         Create the optimizer afterwards: sharding replaces the parameters.
 
         Args:
-            make_model: Returns a model; its values are overwritten.
-            init_module: Called for each module, with its full parameters on the CPU. No process
-                ever holds all parameters.
+            make_model: Function that returns a model, whose values are overwritten.
+            init_module: Function that initializes a module with its full parameters on the CPU. No
+                process ever holds all parameters.
             device: Device of this process.
             precision: "fp32", or "bf16" for mixed precision.
         """

@@ -110,7 +110,7 @@ def train_run(
         run_config: The resolved config.
         model: Folder of the finished training to start from, if any.
         make_setup: Function that builds the initial model and its method.
-        job: The other arguments.
+        job: The other arguments of the job.
 
     Raises:
         ConfigError, CheckpointError, UserError, Interrupted: See `pretrain.pretrain`.

@@ -43,7 +43,7 @@ def select_heads(
         batches: Token ids, [B, T] each; the selection is deterministic.
         by: "entropy" selects the highest, "low_entropy" the lowest, "importance" the least
             important.
-        share: Share of each layer's heads, rounded, at least one head.
+        share: Share of each layer's heads to select, rounded; at least one head is selected.
 
     Returns:
         Heads by layer, for `DexConfig.heads`.

@@ -34,7 +34,7 @@ def lambda_at(step: Tensor, learned: Tensor, initial: float, config: DexConfig) 
     lambda_init or zero; ramped rises to lambda_init over T steps; fixed is lambda_init.
 
     Args:
-        step: t, steps done, a float scalar.
+        step: Number of steps done, t, a float scalar.
         learned: lambda_learn, a scalar.
         initial: lambda_init of the layer.
         config: The schedule and T; with T = 0 annealing is over at once.
@@ -297,7 +297,7 @@ def trained_parameters(model: Any) -> int:
     """Return the number of parameters that Dex trains with one W_D per layer.
 
     Raises:
-        ConfigError: As `require_projections`.
+        ConfigError: A projection is missing or quantized.
     """
     require_projections(model)
     total = 0
@@ -312,7 +312,7 @@ def require_projections(model: nn.Module) -> None:
     """Check that a model's attention has the projections that Dex trains, as `nn.Linear`.
 
     Raises:
-        ConfigError: They are missing or quantized.
+        ConfigError: A projection is missing or quantized.
     """
     name = type(model).__name__
     modules = attention_modules(model)

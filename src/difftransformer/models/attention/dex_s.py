@@ -61,8 +61,8 @@ class DexSConfig(AttentionConfig):
 class DexAttention(Attention):
     """Grouped-query softmax attention with Dex; `attention_maps` returns the softmax maps.
 
-    `lambda_per_head` is None: no map is subtracted, and the size of lambda means nothing without
-    the size of W_D.
+    `lambda_per_head` returns None, since no map is subtracted and the size of lambda alone, without
+    that of W_D, means nothing.
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DexSConfig

@@ -44,8 +44,8 @@ def attention_maps(layer: Attention, x: Tensor, rope: Rope) -> Tensor:
 def iter_blocks(layer: Attention, x: Tensor, rope: Rope, size: int) -> Iterator[AttentionBlock]:
     """Return an iterator over a layer's attention maps in blocks of up to ``size`` queries (rows).
 
-    Keys after a block's last query are left out. Queries and keys are computed by this call, each
-    block when the iterator reaches it.
+    Keys after a block's last query are left out. This call computes the queries
+    and keys; the iterator computes each block when it is reached.
     """
     q, k, _, extra = layer.project(x, rope)
     extra = extra.clone()  # a view would keep the whole projection in memory

@@ -49,10 +49,9 @@ class Kernel(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Return the output of `attention` and the log-sum-exp of the logits.
 
-        The log-sum-exp of each query is log(sum(exp(q k' scale))), [B, T, H], in float32.
-
-        Both are differentiable. A term that is added to the softmax's denominator, such as a sink
-        s, is then a factor sigmoid(lse - s) of the output.
+        The log-sum-exp of each query is log(sum(exp(q k' scale))), [B, T, H], in float32. Both are
+        differentiable. A term that is added to the softmax's denominator, such as a sink s, is then
+        a factor sigmoid(lse - s) of the output.
         """
 
     def differential_attention(
@@ -62,9 +61,6 @@ class Kernel(Protocol):
 
         The two queries and keys of a head are adjacent in q [B, 2H, T, d] and k [B, 2G, S, d]; v is
         [B, G, S, e] and lam a scalar.
-
-        q [B, 2H, T, d] and k [B, 2G, S, d] have the pair of a head next to each other,
-        v [B, G, S, e], lam is a scalar -> [B, T, H, e].
         """
 
 
@@ -81,12 +77,12 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     """Return the name of the attention backend to run; "auto" selects one and logs the selection.
 
     Args:
-        name: A name in the table above, or "auto".
-        device: Where the model runs.
+        name: Name of a registered backend, or "auto".
+        device: Device on which the model runs.
         precision: "fp32" or "bf16".
 
     Raises:
-        BackendError: Unknown, or cannot run on the device; there is no fallback.
+        BackendError: The backend is unknown, or cannot run on the device; there is no fallback.
     """
     device_type = torch.device(device).type
     if name == "auto":

@@ -36,7 +36,7 @@ def attention_with_lse(
 ) -> tuple[Tensor, Tensor]:
     """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`).
 
-    Computed in float32 or wider.
+    Both are computed in float32 or wider.
     """
     out, lse = _blocked(q, k, v, None, scale, mask, with_lse=True)
     assert lse is not None

@@ -25,7 +25,7 @@ def attention_with_lse(
 ) -> tuple[Tensor, Tensor]:
     """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`).
 
-    On the CPU plain PyTorch, without gradients.
+    FlexAttention computes both; on the CPU plain PyTorch does, without gradients.
     """
     from torch.nn.attention.flex_attention import AuxRequest  # imports the compiler: seconds
 

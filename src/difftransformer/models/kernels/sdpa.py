@@ -162,8 +162,6 @@ def differential_attention(
 
     Queries and keys are padded to the width of the values, since SDPA is slow for wider values.
 
-    Padded, since SDPA is slow for values wider than keys.
-
     One call of ``attend`` computes both maps of a head: queries [q1, 0] and [0, q2] share the
     joint keys [k1, k2]. For a single query, as in decoding, joint keys would copy the cache, so its
     maps are materialized.

@@ -1,1 +1,1 @@
-"""The report as a small site: a front, a page an artifact, the runs, the attention maps."""
+"""The report as a small site: a front page, one page per artifact, the runs, the attention maps."""

@@ -49,7 +49,7 @@ def configure(options: dict[str, Any], location: str = "adapt") -> MethodSetting
     """Return the validated settings of a fine-tuning method.
 
     Args:
-        options: As written in the configuration; ``method`` is required.
+        options: Settings as written in the configuration; ``method`` is required.
         location: File and key path for error messages.
 
     Raises:

@@ -29,7 +29,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     """Compute softmax attention (`Kernel.attention`) with flash-attn.
 
     Raises:
-        BackendError: a mask, a CPU tensor, float32 or heads that are too wide for flash-attn.
+        BackendError: There is a mask, a CPU tensor, float32, or heads too wide for flash-attn.
     """
     if mask is not None:
         raise BackendError(
@@ -142,8 +142,6 @@ def attention_with_lse(
     """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`).
 
     FlexAttention computes both, since flash-attn's log-sum-exp has no gradient.
-
-    FlexAttention, as flash-attn's lse has no gradient.
     """
     return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
 
@@ -154,8 +152,6 @@ def differential_attention(
     """Compute differential attention (`Kernel.differential_attention`) with flash-attn.
 
     Queries and keys are padded as in `sdpa` if flash-attn takes no values wider than keys.
-
-    As in `sdpa` if values cannot be wider than keys.
     """
     if q.shape[-2] > 1 and _is_half_on_cuda(q) and _supports_wide_values(q, k, v):
         attn1 = attention(q[:, 0::2], k[:, 0::2], v, scale=scale, mask=mask)

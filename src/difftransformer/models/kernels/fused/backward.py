@@ -42,9 +42,7 @@ def row_statistics(
 ):
     """Write the log-sum-exp to base 2 and D_i of each map and row, as [B, H, T, 2 maps].
 
-    The log-sum-exps of a row come first.
-
-    A gradient of the log-sum-exp is subtracted from D_1.
+    The log-sum-exps of a row come first. A gradient of the log-sum-exp is subtracted from D_1.
     """
     blocks = tl.cdiv(T, ROWS)
     m, bh = tl.program_id(0) % blocks * ROWS, tl.program_id(0) // blocks

@@ -69,9 +69,8 @@ def fused_attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v, and of lam, a scalar in float32.
 
-    ``lse_grad`` is the gradient of the log-sum-exp to base e.
-
-    ``way`` is the variant of the backward pass, a key of `tiles.BACKWARD`.
+    ``lse_grad`` is the gradient of the log-sum-exp to base e. ``way`` is the variant of the
+    backward pass, a key of `tiles.BACKWARD`.
     """
     from difftransformer.models.kernels.fused.launch import Call
 

@@ -155,9 +155,8 @@ def tile_for(kernel: Kernel, device: torch.device) -> Tile:
 def way_for(kernel: Kernel, device: torch.device) -> str:
     """Return the backward variant that was measured to be fastest on this GPU, else a default.
 
-    It is a key of `BACKWARD`.
-
-    "atomic" is not returned if torch's deterministic algorithms are enabled.
+    It is a key of `BACKWARD`. "atomic" is not returned if torch's deterministic algorithms are
+    enabled.
     """
     if _tried_ways:
         return _tried_ways[-1]
