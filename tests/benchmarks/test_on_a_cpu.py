@@ -1,4 +1,4 @@
-"""Benchmarks that need no card run at their smallest sizes; what they say means nothing."""
+"""CPU benchmarks run at their smallest sizes; their numbers are not checked."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ CALLS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
-def test_it_runs(call: str, tmp_path: Path) -> None:
+def test_every_cpu_benchmark_runs(call: str, tmp_path: Path) -> None:
     script, *options = call.split()
     ended = subprocess.run(
         [sys.executable, str(FOLDER / script), *options],

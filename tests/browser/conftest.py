@@ -1,4 +1,4 @@
-"""A real browser on a site of made-up results; nothing that it asks for may leave the machine."""
+"""A real browser on a site of synthetic results, without network access."""
 
 import json
 import os

@@ -52,7 +52,9 @@ def test_two_hundred_runs_stay_smooth(crowded: Path, visit: Open) -> None:
     assert wide <= seen
 
 
-def test_the_one_page_of_two_hundred_runs_opens_in_two_seconds(crowded: Path, visit: Open) -> None:
+def test_the_single_page_of_two_hundred_runs_opens_in_two_seconds(
+    crowded: Path, visit: Open
+) -> None:
     page = visit(f"file://{crowded}/single-page.html")
     page.wait_for_function(f"{READY} > 0")
     assert page.evaluate(READY) < 2000

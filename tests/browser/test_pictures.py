@@ -1,4 +1,4 @@
-"""Pictures of the report for the docs, by the browser of these tests: `make pictures`."""
+"""Screenshots of the report for the docs: `make pictures`."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`make ui`: from a cell to its run in MLflow, in the running UI."""
+"""`make ui`: links between cells and their runs in MLflow, in the running UI."""
 
 import os
 import re
@@ -123,7 +123,7 @@ def test_a_cell_leads_to_its_run_in_mlflow_and_back(visit: Open, served: Served)
 
 
 @pytest.mark.slow
-def test_an_experiment_is_shown_by_what_tells_its_runs_apart(
+def test_an_experiment_has_columns_for_run_suite_seed_and_scale(
     visit: Open, served: Served, made: FakeResults
 ) -> None:
     root = made.root.parent
@@ -136,7 +136,7 @@ def test_an_experiment_is_shown_by_what_tells_its_runs_apart(
         header.first.wait_for(timeout=PATIENCE * 1000)
 
 
-def test_without_the_token_nothing_is_served(served: Served, made: FakeResults) -> None:
+def test_requests_without_the_token_are_refused(served: Served, made: FakeResults) -> None:
     """Other users of the machine reach the ports; `run` is that of the one tracked job."""
     store = MlflowRuns(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
     run = store.client.search_runs([store.experiment("evaluate")])[0].info.run_id
@@ -194,7 +194,7 @@ def test_nothing_but_reports_is_served(served: Served, made: FakeResults) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
+def test_repeated_signals_leave_no_mlflow_process(
     served: Served, made: FakeResults, number: signal.Signals
 ) -> None:
     root, port = made.root.parent, free_pair()
@@ -225,7 +225,7 @@ def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
             os.killpg(mlflow.pid, signal.SIGKILL)
 
 
-def test_a_port_in_use_is_one_line(served: Served, made: FakeResults) -> None:
+def test_a_port_in_use_gives_a_one_line_error(served: Served, made: FakeResults) -> None:
     words = ["-m", "difftransformer", "ui", "--results", str(made.root.parent)]
     for port in (served.port + 1, served.port):  # of MLflow the reports', then both
         ended = subprocess.run(

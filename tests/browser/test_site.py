@@ -1,4 +1,4 @@
-"""What a reader does with the report, in a real browser."""
+"""Interaction with the report in a real browser."""
 
 import base64
 import re
@@ -68,7 +68,7 @@ def test_a_question_leads_to_its_verdict(site: Path, visit: Open) -> None:
     assert all(element in verdict for element in text)
 
 
-def test_a_cell_opens_to_where_it_comes_from(site: Path, visit: Open) -> None:
+def test_a_cell_opens_to_its_provenance(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/table6.html")
     cell = page.locator("[data-cell='diff/valid']")
     table = page.locator("table.measured").first
@@ -118,7 +118,7 @@ def test_everything_works_by_keyboard(site: Path, visit: Open) -> None:
 @pytest.mark.parametrize(
     "width", [390, 1400, *(pytest.param(width, marks=pytest.mark.slow) for width in (768, 2200))]
 )
-def test_nothing_runs_out_of_the_page(site: Path, visit: Open, width: int) -> None:
+def test_no_content_overflows_the_page(site: Path, visit: Open, width: int) -> None:
     for name, page in each_page(site, PAGES, visit("about:blank", width=width)):
         wide, seen = page.evaluate(WIDTH)
         assert wide <= seen, name
@@ -132,7 +132,7 @@ def test_tables_fit_a_desk(site: Path, visit: Open) -> None:
             assert wide <= seen, name
 
 
-def test_the_dark_reaches_figures_and_charts(site: Path, visit: Open) -> None:
+def test_dark_mode_applies_to_figures_and_charts(site: Path, visit: Open) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light, dark = (
         visit(f"file://{site}/table6.html", scheme=element) for element in ("light", "dark")
@@ -164,7 +164,7 @@ def brightness(page: Any, png: bytes) -> float:
     return mean
 
 
-def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
+def test_curves_of_runs_are_overlaid(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/runs.html")
     assert page.locator("#chart canvas").count() == 1
     heads = page.locator("#run-table thead th").all_inner_texts()
@@ -255,7 +255,7 @@ def test_two_builds_are_compared(site: Path, visit: Open) -> None:
     assert values == sorted(values) and len(values) > 2
 
 
-def test_it_is_small(site: Path) -> None:
+def test_the_site_stays_small(site: Path) -> None:
     sizes = {path: path.stat().st_size for path in site.rglob("*") if path.is_file()}
     assert sum(sizes.values()) < MOST_BYTES
     # Twice in it, beside them and in the one page, they leave the data and figures their room.
@@ -279,7 +279,7 @@ def test_axe_finds_nothing_serious(site: Path, visit: Open, scheme: str) -> None
         assert not serious, (name, serious)
 
 
-def test_one_page_alone_shows_everything(site: Path, visit: Open, tmp_path: Path) -> None:
+def test_the_single_page_works_without_other_files(site: Path, visit: Open, tmp_path: Path) -> None:
     shutil.copy(site / "single-page.html", tmp_path)
     page = visit(f"file://{tmp_path}/single-page.html")
     page.click(".board a >> nth=0")
@@ -289,7 +289,7 @@ def test_one_page_alone_shows_everything(site: Path, visit: Open, tmp_path: Path
     assert page.locator("figure img").first.evaluate("one => one.naturalWidth") > 100
 
 
-def test_it_paints_within_a_second(site: Path, visit: Open) -> None:
+def test_pages_paint_within_a_second(site: Path, visit: Open) -> None:
     first = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
     for name in PAGES:
         times = []

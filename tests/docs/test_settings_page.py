@@ -1,4 +1,4 @@
-"""The page of settings says what the settings say."""
+"""The page of settings is generated from the settings' types, defaults and meanings."""
 
 import runpy
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_every_setting_is_an_item_with_its_dotted_path(page: dict[str, Any]) -> 
     ]
 
 
-def test_an_item_says_type_unit_default_meaning_and_source(page: dict[str, Any]) -> None:
+def test_an_item_has_type_unit_default_meaning_and_source(page: dict[str, Any]) -> None:
     descriptions = items(page, FileSettings)
     assert descriptions["warm.steps"] == (
         "(integer, steps, default `10`): How long the rise takes. *Source: sec. 3.1.*"
@@ -100,7 +100,7 @@ def test_a_file_of_named_entries_is_expanded_under_a_placeholder(page: dict[str,
     assert "runs.<name>.source{kind=rows}.counts" in descriptions
 
 
-def test_own_settings_stand_before_inherited_ones(page: dict[str, Any]) -> None:
+def test_own_settings_precede_inherited_ones(page: dict[str, Any]) -> None:
     assert list(items(page, Warmer)) == ["peak", "steps"]
 
 

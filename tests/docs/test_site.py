@@ -1,4 +1,4 @@
-"""The site: built without warnings, without network, and its picture is that of the imports."""
+"""The documentation site: built without warnings or network, with no dead link."""
 
 import os
 import re
@@ -79,7 +79,7 @@ def test_links_of_other_pages_lead_somewhere(repository: Path) -> None:
             assert there, f"{page.name}: {target}"
 
 
-def test_no_page_has_a_directive_that_a_forge_shows_raw(repository: Path) -> None:
+def test_no_markdown_page_has_a_sphinx_directive(repository: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "*.md"], cwd=repository, capture_output=True, text=True, check=True
     )

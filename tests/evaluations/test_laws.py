@@ -1,4 +1,4 @@
-"""The laws of the house: an evaluation is one folder, and nothing outside names it."""
+"""Design rules: an evaluation is one folder, and no module outside names it."""
 
 import ast
 import re
@@ -85,7 +85,7 @@ def owners(plan: Plan) -> dict[tuple[str, ...], set[str]]:
     return owned | {("timing", name): {name} for name in plan.artifacts.timings()}
 
 
-def test_an_edit_in_a_folder_concerns_its_evaluation_and_what_shows_it_alone(
+def test_an_edit_affects_only_its_evaluation_and_the_artifacts_that_show_it(
     closures: dict[tuple[str, ...], set[str]], owners: dict[tuple[str, ...], set[str]]
 ) -> None:
     for job, modules in closures.items():
@@ -105,7 +105,7 @@ def test_every_table_depends_on_the_reports_that_it_shows(
             assert module in closures[job], (job, module)
 
 
-def test_reports_and_measuring_do_not_know_each_other(
+def test_reports_and_measurements_are_independent(
     closures: dict[tuple[str, ...], set[str]],
 ) -> None:
     """So that new words in a report measure nothing again, and a repaired loader says nothing."""
@@ -125,7 +125,7 @@ WORDS = {  # names of evaluations that are words of the configuration as well
 }
 
 
-def test_no_module_outside_names_a_evaluation() -> None:
+def test_no_module_outside_names_an_evaluation() -> None:
     names = set(evaluations()) - WORDS
     for path in modules_outside():
         tree = ast.parse(path.read_text())
@@ -156,7 +156,7 @@ def test_no_evaluation_imports_another() -> None:
             assert other == own, path
 
 
-def test_no_module_outside_the_attention_room_names_a_variant() -> None:
+def test_no_module_outside_the_attention_package_names_a_variant() -> None:
     from difftransformer.models.attention.registry import variants
 
     room = PACKAGE / "models" / "attention"
@@ -198,7 +198,7 @@ def test_settings_are_light(name: str) -> None:
         (lambda folder: (folder / "settings.py").write_text("def"), "not valid Python"),
     ],
 )
-def test_a_folder_that_breaks_the_contract_is_one_line(
+def test_a_folder_that_breaks_the_contract_fails_with_a_one_line_error(
     spoil: Any, error_message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(ROOM / "sinks", tmp_path / "sinks")

@@ -1,4 +1,4 @@
-"""Contrasts in the table, by hand, and in the picture beside what others found."""
+"""Contrasts in the table, computed by hand, and in the figure beside published replications."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What a section of contrasts is told."""
+"""Options of a section of contrasts."""
 
 from typing import Any
 

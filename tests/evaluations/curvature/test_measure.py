@@ -124,7 +124,7 @@ def test_each_phase_uses_its_checkpoint(trained: Path, text: Path) -> None:
     assert all_phases["largest_early"] != all_phases["largest_middle"] != all_phases["largest"]
 
 
-def test_the_same_twice_and_known_by_batch(trained: Path, text: Path) -> None:
+def test_results_are_reproducible_and_have_scores_by_batch(trained: Path, text: Path) -> None:
     first = measure(suite(), eval_context(trained, text, "first"))
     again = measure(suite(), eval_context(trained, text, "again"))
     assert first == again

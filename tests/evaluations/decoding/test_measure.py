@@ -1,4 +1,4 @@
-"""Decoding by small models: it writes what the whole forward pass chooses, and counts."""
+"""Decoding by small models: tokens equal those of full forward passes, and counts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -118,7 +118,7 @@ def test_the_result_has_every_row_backend_and_shape(timed: Timed, tied: bool) ->
                 assert metrics[f"tokens_per_second/{key}"] == pytest.approx(batch * 4 / middle)
 
 
-def test_invalid_timing_settings_are_one_line(timed: Timed) -> None:
+def test_invalid_timing_settings_give_a_one_line_error(timed: Timed) -> None:
     with pytest.raises(ConfigError, match="clock: cpu does not see"):
         config(clock="cpu", device="auto")
     if not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Decoding from made results: tokens of all sequences, ratios by round, bytes of the cache."""
+"""Decoding from synthetic results: tokens of all sequences, ratios by round, cache bytes."""
 
 import math
 from statistics import median

@@ -1,4 +1,4 @@
-"""Decoding among labels gives what scoring every label by brute force gives, cache or none."""
+"""Decoding among labels equals scoring every label by brute force, with and without a cache."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The suite of many-shot learning: scripted models, real sets, and what users get wrong."""
+"""The suite of many-shot learning: scripted models, real sets, and user errors."""
 
 import json
 import os
@@ -198,7 +198,7 @@ def test_a_set_in_a_folder_is_read_with_its_labels_in_words(tmp_path: Path) -> N
         ({"train": [*SIX, '"text"\n'], "test": SIX}, "line 7: not a mapping"),
     ],
 )
-def test_a_damaged_set_is_one_line(
+def test_a_damaged_set_gives_a_one_line_error(
     splits: dict[str, list[Any]], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=message) as caught:

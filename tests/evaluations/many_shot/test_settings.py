@@ -1,4 +1,4 @@
-"""What is told of a suite's settings, and of a data set that it does not go with."""
+"""Invalid settings of a suite, and datasets incompatible with it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from difftransformer.errors import ConfigError
         ({"order": "sorted"}, "order"),
     ],
 )
-def test_wrong_settings_are_one_line(changes: dict[str, Any], message: str) -> None:
+def test_wrong_settings_give_a_one_line_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         suite(**changes)
     assert "\n" not in str(caught.value)

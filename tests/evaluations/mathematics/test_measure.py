@@ -1,4 +1,4 @@
-"""Mathematics: answers as math_verify compares them, every output kept, lm-eval's own numbers."""
+"""Mathematics: answers compared by math_verify, all outputs recorded, lm-eval's own numbers."""
 
 import gzip
 import json

@@ -100,7 +100,9 @@ def test_positions_are_log_spaced(settings: Any, positions: list[int]) -> None:
     assert suite(**settings).positions == positions
 
 
-def test_bad_input_is_one_line(make_text: MakeText, recall: Path, make_context: Any) -> None:
+def test_bad_input_gives_a_one_line_error(
+    make_text: MakeText, recall: Path, make_context: Any
+) -> None:
     uniform = scorer(Uniform(VOCAB))
     short = make_text([[1] * 20 + [0], [1] * 9 + [0]])
     for dataset, error_class, message in (

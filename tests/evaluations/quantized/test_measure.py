@@ -59,7 +59,7 @@ def test_16_bits_change_no_accuracy_and_the_model_is_restored(
     )  # the model is as it was
 
 
-def test_losses_move_further_from_the_exact_one_with_fewer_bits(
+def test_the_error_of_losses_grows_with_fewer_bits(
     text_run: Path, text: Path, ngrams: Path, tmp_path: Path
 ) -> None:
     metrics = metrics_of(measure(suite(LOSS, "loss"), measured(text_run, text, ngrams, tmp_path)))

@@ -1,4 +1,4 @@
-"""Timings of small models: what the one result of all processes holds."""
+"""Timings of small models: the joint result of all processes."""
 
 import math
 from collections.abc import Callable

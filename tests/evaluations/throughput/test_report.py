@@ -1,4 +1,4 @@
-"""Timings from made results: ratios by round, and the fastest backend."""
+"""Timings from synthetic results: ratios by round, and the fastest backend."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Columns of histories as a table and as panels, of made-up results."""
+"""Columns of histories as a table and as panels, from synthetic results."""
 
 import math
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_each_column_has_a_panel_with_every_row(fake: FakeResults, name: str) ->
         assert all(of_row(drawn, axes, row.label) for row in part.rows)
 
 
-def test_a_section_without_curves_is_one_line(repository: Path) -> None:
+def test_a_section_without_curves_gives_a_one_line_error(repository: Path) -> None:
     raw = Plan.load(repository / "config", {"scale": "tiny"}).resolver.artifacts["dex_figure8"]
     spoiled = raw.model_dump(mode="json")
     spoiled["sections"][0]["options"] = {"curves": []}

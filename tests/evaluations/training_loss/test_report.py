@@ -1,4 +1,4 @@
-"""Losses along training: points of the curves, and differences to the row of each section."""
+"""Losses during training: points of the curves, and differences to the baseline of each section."""
 
 from statistics import fmean
 

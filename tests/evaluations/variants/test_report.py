@@ -1,4 +1,4 @@
-"""What the table says of each variant: its speed, its scores, and who stands in for it."""
+"""The table of variants: speed, scores and proxy runs."""
 
 from statistics import median
 

@@ -1,4 +1,4 @@
-"""What a section of variants is told, and what the sizes of a row come to."""
+"""Options of a section of variants, and facts about the size of each model."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The answers of made-up results to registered questions."""
+"""Answers to the registered questions from synthetic results."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What made-up results and the tables made of them say."""
+"""Values of synthetic results and of the tables built from them."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Slices of the real configuration, for results that are made up."""
+"""Resolved parts of the shipped configuration, for synthetic results."""
 
 import re
 from pathlib import Path

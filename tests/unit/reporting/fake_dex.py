@@ -1,4 +1,4 @@
-"""Results that Dex's tables and figures alone read, with the shape of real ones."""
+"""Synthetic results that only the tables and figures of Dex read."""
 
 import json
 import random

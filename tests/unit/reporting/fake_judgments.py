@@ -1,4 +1,4 @@
-"""Judgments with the shape of real ones: the lexical judge's, and a second one's that errs."""
+"""Synthetic judgments of the lexical judge and of a second, less accurate judge."""
 
 import random
 from collections.abc import Callable

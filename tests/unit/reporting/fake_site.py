@@ -1,4 +1,4 @@
-"""The site of made-up results, as the workflow would write it."""
+"""The report of synthetic results, as the workflow writes it."""
 
 from collections.abc import Sequence
 from pathlib import Path

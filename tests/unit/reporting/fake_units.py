@@ -1,4 +1,4 @@
-"""Values by seed and whole results that know what each was asked."""
+"""Values by seed, and results, with scores per item."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Results of DIFF V2's own suites and of trainings at large rates, with the shape of real ones."""
+"""Synthetic results of DIFF V2's own suites and of trainings at large learning rates."""
 
 import random
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Claims and evidence as tests make them, and their verdicts."""
+"""Helpers that build claims and evidence, and return verdicts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Figures whose artists a test reads, drawn from made results and not written."""
+"""Figures drawn in memory from synthetic results, so that tests can inspect their artists."""
 
 from dataclasses import replace
 from math import isfinite

@@ -1,4 +1,4 @@
-"""Fixtures of the reports: made-up results of everything, and some figures written from them."""
+"""Fixtures of the reports: synthetic results of all artifacts, and figures built from them."""
 
 from collections.abc import Iterator
 from functools import cache

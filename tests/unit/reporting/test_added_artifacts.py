@@ -1,4 +1,4 @@
-"""A run, a suite and a table that someone adds need no made-up results of their own."""
+"""Added runs, suites and tables need no synthetic results of their own."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ def added(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return run
 
 
-def test_an_added_artifact_is_built_of_results_like_those_there_are(
+def test_an_added_artifact_is_built_from_synthetic_results(
     added: str, small: FakeResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for run in ("transformer", "diff"):
@@ -82,20 +82,20 @@ def test_an_added_artifact_is_built_of_results_like_those_there_are(
         assert ours is not None and base is not None and 0.98 < ours / base < 1
 
 
-def test_the_run_of_the_page_looks_like_no_row_of_its_table(added: str, repository: Path) -> None:
+def test_the_documented_run_has_a_color_of_its_own(added: str, repository: Path) -> None:
     shipped = ConfigResolver.load(repository / "config", {"scale": SCALE})
     beside = {shipped.entry(run).color for run in shipped.artifacts["table6"].runs()}
     assert artifact_resolver().color(added) not in {None, *beside}
 
 
 @pytest.mark.usefixtures("added")
-def test_what_is_left_out_says_who_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_artifact_names_the_test_that_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(fake_rest.LEFT_OUT, "sinks", "sinks/test_measure.py")
     assert made_up("table") == ["anew"]
     ((mark,),) = [parameter.marks for parameter in skipped("table")]
     assert mark.kwargs["reason"] == "mine: tests/evaluations/sinks/test_measure.py builds sinks"
 
 
-def test_what_is_left_out_has_tests_of_its_own(repository: Path) -> None:
+def test_skipped_evaluations_have_tests_of_their_own(repository: Path) -> None:
     for evaluation, file in LEFT_OUT.items():
         assert (repository / "tests" / "evaluations" / file).is_file(), evaluation

@@ -39,7 +39,7 @@ def cell(row: str, values: dict[int, float | None], paper: float | None = None) 
     return Cell(row=row, column="loss", text="", paper_value=paper, seeds=seeds)
 
 
-def test_a_row_has_the_other_one_subtracted_seed_by_seed() -> None:
+def test_differences_to_the_baseline_are_paired_by_seed() -> None:
     ours = cell("ours", {0: 3.0, 1: 5.0, 2: 4.0, 7: 99.0, 8: None}, 2.5)
     base = cell("base", {2: 1.0, 1: 4.0, 0: 3.5, 8: 99.0, 9: 99.0}, 3.25)
     (difference,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
@@ -55,7 +55,7 @@ def test_a_row_has_the_other_one_subtracted_seed_by_seed() -> None:
     assert difference.text.startswith("+1.17 ± ")
 
 
-def test_what_rounding_leaves_of_equal_numbers_is_no_difference() -> None:
+def test_rounding_errors_of_equal_numbers_are_no_difference() -> None:
     ours, base = (
         cell("ours", {0: 0.1 + 0.2, 1: 38.7, 2: 0.3}),
         cell("base", {0: 0.3, 1: 38.7, 2: 0.3}),
@@ -89,7 +89,7 @@ def test_a_cell_covers_the_truth_of_all_seeds_and_items() -> None:
     assert coverage(seeds_only) < 0.89
 
 
-def test_one_seed_has_no_interval_nor_have_equal_values() -> None:
+def test_a_single_seed_and_equal_values_have_no_interval() -> None:
     single = mean_of(with_units(np.random.default_rng(0).normal(0, 1, (1, 50))))
     assert (
         single.value is not None

@@ -22,7 +22,7 @@ def at(time: float) -> EventInterval:
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 6, 12])
-def test_times_that_are_known_exactly_give_the_paired_t_test_of_logarithms(seeds: int) -> None:
+def test_exact_times_give_the_paired_t_test_of_logarithms(seeds: int) -> None:
     ours, theirs = RANDOM.uniform(200, 900, (2, seeds)).tolist()
     contrast = log_ratio(seen(ours, 1e-3), seen(theirs, 1e-3))
     assert contrast is not None
@@ -57,7 +57,7 @@ def test_times_that_are_known_exactly_give_the_paired_t_test_of_logarithms(seeds
         ),
     ],
 )  # fmt: skip
-def test_mean_and_likelihood_are_those_of_lifelines(
+def test_mean_and_likelihood_equal_those_of_lifelines(
     ours: list[float], theirs: list[float], mean: float, deviation: float, likelihood: float
 ) -> None:
     """LogNormalFitter().fit_interval_censoring of lifelines 0.30.3 on ratios gave the numbers.
@@ -71,7 +71,7 @@ def test_mean_and_likelihood_are_those_of_lifelines(
     assert fitted._best == pytest.approx((mean, likelihood), abs=3e-5)
 
 
-def test_a_time_that_was_not_reached_bounds_the_ratio_on_one_side() -> None:
+def test_a_censored_time_bounds_the_ratio_on_one_side() -> None:
     ours = seen([320, 340, 300, 330], 20)
     theirs = [EventInterval(2000, NEVER), *seen([900, 980, 1000], 20)]
     contrast = log_ratio(ours, theirs)
@@ -88,7 +88,7 @@ def test_a_mean_far_from_all_intervals_is_rejected(mean: float) -> None:
     assert min(contrast.above(mean), contrast.below(mean)) < 1e-3
 
 
-def test_pairs_that_tell_nothing_are_left_out() -> None:
+def test_uninformative_pairs_are_excluded() -> None:
     never, first = EventInterval(2000, NEVER), EventInterval(0, 20)
     assert log_ratio([never, first], [never, first]) is None
     contrast = log_ratio([never, *seen([300, 320], 20)], [never, *seen([600, 660], 20)])

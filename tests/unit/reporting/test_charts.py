@@ -43,7 +43,7 @@ def test_a_line_is_the_mean_of_seeds_within_their_range() -> None:
     assert [point.y for point in mean_points(points)] == [3.0, 3.0, 5.0]
 
 
-def test_centre_and_band_are_of_ones_own() -> None:
+def test_estimator_and_error_bar_can_be_chosen() -> None:
     axes = Figure().add_subplot()
     points = [Point("ours", x, y) for x, ys in {1: (1, 2, 9), 2: (4, 5, 6)}.items() for y in ys]
     draw_lines(
@@ -53,7 +53,7 @@ def test_centre_and_band_are_of_ones_own() -> None:
     assert band(axes) == [(3, 5), (4, 6)]
 
 
-def test_one_seed_and_no_value_at_all_have_no_band() -> None:
+def test_a_single_seed_and_no_values_have_no_band() -> None:
     for points in (seed_points("ours", [1, 2], [[3.0, 4.0]]), []):
         axes = Figure().add_subplot()
         draw_lines(axes, points, LOOK)

@@ -1,4 +1,4 @@
-"""Columns that claims may be about: the tables of the evaluations have them."""
+"""Every column that a claim may name is in a table."""
 
 import pytest
 from fake_configs import RESOLVER, SCALE, resolved_artifact

@@ -82,7 +82,7 @@ def test_verdicts_that_differ_are_shown(tmp_path: Path) -> None:
     assert not write_comparison(first, first, output).verdicts
 
 
-def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
+def test_changes_are_classified_as_within_or_beyond_noise(tmp_path: Path) -> None:
     first, second = build(tmp_path / "one"), build(tmp_path / "two", moved=0.5, lr=1e-3)
     near = build(tmp_path / "near", moved=0.001)
     output = tmp_path / "compared.html"
@@ -101,7 +101,7 @@ def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
     assert {name for name, number in same.counts.items() if number} == {"same"}
 
 
-def test_what_one_build_alone_has_is_shown(tmp_path: Path) -> None:
+def test_cells_and_verdicts_of_only_one_build_are_shown(tmp_path: Path) -> None:
     complete, output = decided(build(tmp_path / "whole")), tmp_path / "compared.html"
     without = build(tmp_path / "without", moved=None)
     comparison = write_comparison(complete, without, output)
@@ -123,7 +123,7 @@ def test_what_one_build_alone_has_is_shown(tmp_path: Path) -> None:
     assert turned.counts["only in B"] == len(lost) and "only in B: 1 verdict" in turned.summary
 
 
-def test_rows_and_runs_of_one_build_alone_are_named(tmp_path: Path) -> None:
+def test_rows_and_runs_of_only_one_build_are_named(tmp_path: Path) -> None:
     complete, output = build(tmp_path / "whole"), tmp_path / "compared.html"
     fewer = build(tmp_path / "fewer", rows=ROWS[:1])
     comparison = write_comparison(fewer, complete, output)
@@ -140,7 +140,7 @@ def test_rows_and_runs_of_one_build_alone_are_named(tmp_path: Path) -> None:
     assert "nly in" not in output.read_text()
 
 
-def test_columns_sections_and_tables_of_one_build_alone_are_shown() -> None:
+def test_columns_sections_and_tables_of_only_one_build_are_shown() -> None:
     first, second = build_of(S=["a", "b"], T=["a"]), build_of(S=["a", "c"])
     comparison = compare(first, second)
     (table,) = comparison.tables
@@ -187,7 +187,9 @@ def build_of(**columns: list[str]) -> Build:
         ((1.0, 1.01), None, "without interval"),
     ],
 )
-def test_noise_is_of_both(values: tuple[float, float], half: float | None, outcome: str) -> None:
+def test_noise_counts_the_intervals_of_both_builds(
+    values: tuple[float, float], half: float | None, outcome: str
+) -> None:
     first, second = (
         Cell(
             row="a", column="b", text="", value=value,
@@ -199,6 +201,6 @@ def test_noise_is_of_both(values: tuple[float, float], half: float | None, outco
     assert classify_difference(first, second)[1] == classify_difference(second, first)[1] == outcome
 
 
-def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_tables_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no table; name the folder of a scale"):
         write_comparison(tmp_path, tmp_path, tmp_path / "out.html")

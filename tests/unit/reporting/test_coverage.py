@@ -27,7 +27,7 @@ DESIGNS = [
 
 
 @pytest.mark.parametrize("design", DESIGNS, ids=str)
-def test_intervals_hold_the_truth_as_often_as_they_say(design: Design) -> None:
+def test_intervals_have_their_nominal_coverage(design: Design) -> None:
     assert LOWEST < coverage(design, REPEATS) < HIGHEST
 
 
@@ -42,7 +42,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(design: Design) -> None:
     ],
     ids=str,
 )
-def test_the_extremes_are_what_the_page_says(
+def test_the_documented_range_of_coverage_is_reproduced(
     design: Design, recorded: float, repository: Path
 ) -> None:
     """The lowest and the highest that it names, as the benchmark draws them."""
@@ -56,7 +56,7 @@ def test_the_extremes_are_what_the_page_says(
 
 @pytest.mark.parametrize("test", ["difference", "equivalence", "noninferiority"])
 @pytest.mark.parametrize("seeds", [3, 6])
-def test_a_verdict_is_wrong_no_more_often_than_its_alpha(test: str, seeds: int) -> None:
+def test_verdicts_have_at_most_their_nominal_error_rate(test: str, seeds: int) -> None:
     """At the truth that is hardest on it: no difference, or one right at the margin."""
     design = Design(seeds, 60, 0.5, 1.0, False)
     # Three standard errors above 0.05.
@@ -64,7 +64,7 @@ def test_a_verdict_is_wrong_no_more_often_than_its_alpha(test: str, seeds: int) 
 
 
 @pytest.mark.parametrize("seeds", [3, 6])
-def test_a_ratio_of_probed_times_is_found_different_no_more_often_than_alpha(seeds: int) -> None:
+def test_ratios_of_probed_times_have_at_most_their_nominal_error_rate(seeds: int) -> None:
     """Times of 330 steps that vary by 12%, seen by probes 20 steps apart."""
     drawn = np.exp(np.random.default_rng(seeds).normal(np.log(330), 0.12, (100, 2, seeds)))
     seen = [
@@ -79,7 +79,7 @@ def test_a_ratio_of_probed_times_is_found_different_no_more_often_than_alpha(see
     assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 100)
 
 
-def test_holm_keeps_the_error_of_a_whole_family() -> None:
+def test_holm_controls_the_error_of_a_family() -> None:
     p_values = np.random.default_rng(0).uniform(size=(4000, 8))
     wrong = np.mean([min(holm(family)).p_value < 0.05 for family in p_values.tolist()])
     assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4000)

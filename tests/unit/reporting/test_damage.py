@@ -1,4 +1,4 @@
-"""A file whose content is not what its job published shows no number: one line names it."""
+"""Files that differ from their recorded checksum are refused with a one-line error."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_a_damaged_file_shows_no_number(
 @pytest.mark.parametrize(
     "name", ["table6.json", "verdicts.json", "evaluations/validation_slices/diff/0.json"]
 )
-def test_another_number_is_refused(name: str, small: FakeResults, tmp_path: Path) -> None:
+def test_a_changed_number_is_refused(name: str, small: FakeResults, tmp_path: Path) -> None:
     small.all_results((0,))
     table("table6")(small, small.root)
     figure("table6")(small, small.root)

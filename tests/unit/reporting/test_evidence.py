@@ -1,4 +1,4 @@
-"""What tables gather for claims: pairs of seeds, the chance in items, what is excluded."""
+"""Evidence for claims: pairs of seeds, item variance and exclusions."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ def test_evidence_names_numbers_sizes_and_jobs(results: Results) -> None:
     assert gathered.lower_bounds == gathered.baseline_lower_bounds == []
 
 
-def test_a_difference_that_is_printed_as_a_range_is_the_middle_of_it(results: Results) -> None:
+def test_a_published_range_counts_as_its_middle(results: Results) -> None:
     published = {
         name: gather(CLAIMS[name], results)[0].published for name in ("V2.loss", "V2.transformer")
     }
@@ -82,7 +82,7 @@ def test_two_contrasts_are_two_columns_or_two_baselines(results: Results) -> Non
     assert single_map.baseline_values != no_subtraction.baseline_values
 
 
-def test_times_lie_between_two_probes_or_beyond_the_end(results: Results) -> None:
+def test_times_are_between_two_probes_or_censored_at_the_end(results: Results) -> None:
     (gathered,) = gather(CLAIMS["V1.head_norm"], results)
     for values, after in (
         (gathered.values, gathered.lower_bounds),
@@ -107,14 +107,14 @@ def test_exploratory_seeds_are_shown_and_test_nothing(results: Results) -> None:
     assert cell is not None and [seed.seed for seed in cell.seeds] == [0, 1, 2]
 
 
-def test_processes_are_no_seeds_that_could_be_exploratory(results: Results) -> None:
+def test_processes_are_never_excluded_as_exploratory(results: Results) -> None:
     tested_claim = CLAIMS["V2.decoding"]
     (every,) = gather(tested_claim, results)
     assert gather(tested_claim, results, exploratory=(0, 1)) == [every]
     assert len(every.seeds) > 2 and set(every.baseline_values) == {1.0}
 
 
-def test_a_model_that_set_changes_is_named(results: Results) -> None:
+def test_an_overridden_model_is_named(results: Results) -> None:
     artifact = resolved_artifact("table6")
     (part,) = artifact.sections
     rows = [

@@ -1,4 +1,4 @@
-"""Every evaluation of pretrained models with one of them, measured once, beside our seeds."""
+"""Every report that allows pretrained models, with one that has a single result."""
 
 from dataclasses import replace
 

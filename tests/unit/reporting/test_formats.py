@@ -55,7 +55,7 @@ def balanced(html: str) -> Balance:
     return parser
 
 
-def test_what_is_true_of_all_sections_is_said_once() -> None:
+def test_notes_that_all_sections_share_appear_once() -> None:
     def section(title: str, *notes: str) -> Section:
         return Section(title=title, columns=[], rows=[], cells=[], notes=list(notes))
 
@@ -127,7 +127,7 @@ def test_any_text_survives_escaping(text: str) -> None:
         ("a & `b & c`\n", r"a &amp; `b & c`"),
     ],
 )
-def test_what_stands_in_backticks_is_code(text: str, written: str) -> None:
+def test_text_in_backticks_is_code(text: str, written: str) -> None:
     assert markdown.prose(text) == written
 
 
@@ -145,7 +145,7 @@ def test_a_name_is_code_as_it_is(name: str, written: str) -> None:
 
 
 @given(st.text(st.sampled_from("`<_ \n")))
-def test_no_name_ends_the_code_that_it_stands_in(name: str) -> None:
+def test_backticks_in_a_name_do_not_end_its_code(name: str) -> None:
     fence, *inside, end = re.findall("`+", markdown.code(f"a{name}b"))
     assert fence == end and fence not in inside
 
@@ -167,7 +167,7 @@ def test_a_difference_is_never_rounded_to_an_interval_of_nothing() -> None:
     assert decimals_for(4e-6, None, None) == 7
 
 
-def test_numbers_for_readers() -> None:
+def test_numbers_are_formatted_for_readers() -> None:
     assert [pluralize(number, "claim") for number in (0, 1, 2)] == [
         "0 claims",
         "1 claim",

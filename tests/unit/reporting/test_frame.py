@@ -20,7 +20,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def test_every_number_is_a_line(small: FakeResults) -> None:
+def test_every_metric_of_a_result_is_a_row(small: FakeResults) -> None:
     small.all_results((0, 1))
     frame = difftransformer.results(small.root)
     assert list(frame.columns) == COLUMNS
@@ -52,7 +52,7 @@ def test_a_mean_over_seeds_is_that_of_the_table(fake: FakeResults) -> None:
     assert loss.groupby("run")["value"].mean()["diff"] == pytest.approx(cell.value)
 
 
-def test_what_a_killed_job_left_is_no_result(small: FakeResults) -> None:
+def test_partial_files_of_killed_jobs_are_ignored(small: FakeResults) -> None:
     small.all_results((0,))
     before = len(difftransformer.results(small.root))
     (path, *_) = (path for path in small.results if path.parts[-4] == "evaluations")
@@ -60,14 +60,14 @@ def test_what_a_killed_job_left_is_no_result(small: FakeResults) -> None:
     assert len(difftransformer.results(small.root)) == before
 
 
-def test_an_empty_folder_is_one_line(tmp_path: Path) -> None:
+def test_an_empty_folder_fails_with_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no results; name the folder of a scale") as error:
         difftransformer.results(tmp_path)
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["table6", "v2_loss", "table7"])
-def test_a_table_is_its_csv(name: str, fake: FakeResults, tmp_path: Path) -> None:
+def test_the_frame_of_a_table_equals_its_csv(name: str, fake: FakeResults, tmp_path: Path) -> None:
     artifact = resolved_artifact(name)
     build_table(artifact, fake.results, tmp_path / name)
     frame = make_table(artifact, load_results(fake.results, "tiny")).frame()

@@ -1,4 +1,4 @@
-"""Rows whose settings `overrides` changes: they are named so, and neither published nor tested."""
+"""Rows with overridden settings are marked, and have no published values and no tests."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def sliced(name: str, changed: dict[str, str]) -> ResolvedArtifact:
         ),
     ],
 )
-def test_what_set_changes_of_a_run(changes: object, run: str, words: str) -> None:
+def test_overridden_settings_of_a_run_are_listed(changes: object, run: str, words: str) -> None:
     assert overrides(resolver(changes), run) == words
 
 

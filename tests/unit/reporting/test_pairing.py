@@ -1,4 +1,4 @@
-"""What each unit adds to a value, and what their choice adds to the chance of a mean."""
+"""Contributions of items to a value, and the variance of a mean from the choice of items."""
 
 import numpy as np
 import pytest
@@ -37,13 +37,13 @@ def test_a_ratio_is_linearized_as_in_survey_sampling() -> None:
     assert np.sqrt((contributions**2).sum()) == pytest.approx(np.std(resampled), rel=0.15)
 
 
-def test_units_that_do_not_add_up_are_refused() -> None:
+def test_items_that_do_not_sum_to_the_value_are_refused() -> None:
     (seed,) = with_units(np.ones((1, 4)))
     with pytest.raises(DataError, match=r"j0: .*items.* 1\.0.* 2\.0"):
         item_contributions(seed.model_copy(update={"value": 2.0}))
 
 
-def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
+def test_items_shared_by_two_terms_are_summed_per_item() -> None:
     def accuracy(values: list[float], item_set: str) -> PerItemScores:
         return PerItemScores(item_type="items", terms=[RatioTerm(values=values, item_set=item_set)])
 
@@ -61,7 +61,7 @@ def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
     assert len(parts(first, other, 0.0)) == 2
 
 
-def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
+def test_items_that_both_rows_share_are_paired() -> None:
     random = np.random.default_rng(0)
     hard = random.normal(0, 5, 200)  # what makes an item hard is the same for both rows
     ours, theirs = (with_units(hard + random.normal(0, 0.1, (3, 200))) for _ in "xy")
@@ -72,7 +72,7 @@ def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
     assert paired.variance < 0.01**2 and unpaired.df == paired.df == 199
 
 
-def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them() -> None:
+def test_seeds_without_values_are_excluded_and_seeds_without_items_leave_no_item_variance() -> None:
     seeds = with_units(np.random.default_rng(3).normal(0, 1, (4, 30)))
     lost = seeds[0].model_copy(update={"value": None, "per_item": None})
     pairs = single([lost, *seeds[1:]])
@@ -85,7 +85,7 @@ def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them(
     assert contrast_with_items(single([unknown, *seeds[1:]]), "").df == 3
 
 
-def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
+def test_a_pretrained_model_is_paired_with_every_seed() -> None:
     ours = with_units(np.random.default_rng(4).normal(0, 1, (3, 30)))
     (once,) = with_units(np.ones((1, 30)))
     elsewhere = once.model_copy(update={"seed": 0, "for_all_seeds": True})
@@ -98,7 +98,7 @@ def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
     assert pair_seeds([elsewhere], [other]) == [(elsewhere, other)]
 
 
-def test_seeds_that_were_asked_different_things_are_named() -> None:
+def test_seeds_with_different_items_are_refused() -> None:
     seeds = with_units(np.ones((2, 8)))
     with pytest.raises(DataError, match=r"diff, valid: .*items"):
         contrast_with_items(single([seeds[0], with_units(np.ones((2, 9)))[1]]), "diff, valid")

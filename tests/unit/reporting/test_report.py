@@ -76,7 +76,7 @@ def write(slice: ReportConfig, built: Path, fake: FakeResults, output: Path) -> 
     return {path.relative_to(output.parent).as_posix(): path.read_text() for path in files}
 
 
-def test_the_site_is_whole_and_the_same_again(
+def test_the_site_is_complete_and_reproducible(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     names = ("table6", "ablation_group_norm", "lr_sweep")
@@ -100,9 +100,7 @@ def test_the_site_is_whole_and_the_same_again(
         assert all(re.findall(r'<img [^>]*alt="([^"]*)', html))
 
 
-def test_the_one_page_needs_nothing_beside_it(
-    built: Path, fake: FakeResults, tmp_path: Path
-) -> None:
+def test_the_single_page_is_self_contained(built: Path, fake: FakeResults, tmp_path: Path) -> None:
     site = build(built, fake, tmp_path / "index.html", "table6", "lr_sweep")
     single_page = site["single-page.html"]
     assert "<link" not in single_page and not re.search(r"<script[^>]* src", single_page)
@@ -159,7 +157,7 @@ def test_scripts_read_all_that_is_written_for_them(
             assert re.search(rf"\.{name}\b", site[f"assets/{script}.js"]), (script, name)
 
 
-def test_the_questions_stand_in_front_and_each_leads_to_its_verdict(
+def test_questions_come_first_and_link_to_their_verdicts(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     site = build(built, fake, tmp_path / "index.html", "evidence", "v2_loss")
@@ -205,15 +203,15 @@ def test_data_are_escaped(built: Path, fake: FakeResults, tmp_path: Path) -> Non
     assert not [name for name, text in site.items() if "A <CPU>" in text or "<b>Small" in text]
 
 
-def test_the_sweep_stands_where_it_is_asked_for(
-    built: Path, fake: FakeResults, tmp_path: Path
-) -> None:
+def test_the_sweep_is_only_on_its_own_page(built: Path, fake: FakeResults, tmp_path: Path) -> None:
     site = build(built, fake, tmp_path / "index.html", "table6", "lr_sweep")
     assert "best mean" in site["lr_sweep.html"]
     assert "best mean" not in site["table6.html"]
 
 
-def test_what_an_earlier_call_built_is_kept(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+def test_artifacts_of_earlier_builds_stay_in_the_report(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
     earlier = EarlierArtifact(
         artifact="lr_sweep",
         table=str(built / "lr_sweep.json"),
@@ -261,7 +259,7 @@ def test_the_caption_of_a_figure_explains_its_marks(
     assert "interpretation" not in plain
 
 
-def test_what_an_earlier_report_left_is_taken_away(
+def test_files_of_an_earlier_report_are_removed(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     build(built, fake, tmp_path / "index.html", "table6")
@@ -272,7 +270,7 @@ def test_what_an_earlier_report_left_is_taken_away(
     assert not any(path.exists() for path in left) and (tmp_path / "assets/site.js").exists()
 
 
-def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+def test_a_missing_table_or_result_is_named(built: Path, fake: FakeResults, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"table 'table6_recall', which was not passed.*snakemake"):
         build(built, fake, tmp_path / "index.html", "table6_recall")
     remaining = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]

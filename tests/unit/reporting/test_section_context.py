@@ -1,4 +1,4 @@
-"""What a report is given: rows that may share a table, their results, and what they share."""
+"""The context of a section: rows that may share a table, their results and common settings."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_settings_that_all_rows_share_are_typed(two: FakeResults) -> None:
     assert (suite.kind, suite.n, suite.max_count) == ("validation_slices", 2, 50)
 
 
-def test_rows_measured_with_different_settings_are_one_line(two: FakeResults) -> None:
+def test_rows_with_different_settings_fail_with_a_one_line_error(two: FakeResults) -> None:
     remeasured(two, "diff", max_count=7)
     with pytest.raises(UserError, match=r"config\.max_count is 50 in .* and 7 in ") as error:
         _ = context(two, *TWO).suite
@@ -56,13 +56,13 @@ def test_rows_measured_with_different_settings_are_one_line(two: FakeResults) ->
     assert "transformer-validation_slices-0" in line and "diff-validation_slices-0" in line
 
 
-def test_a_setting_that_only_one_of_them_has_is_one_line(two: FakeResults) -> None:
+def test_a_setting_of_only_one_row_fails_with_a_one_line_error(two: FakeResults) -> None:
     remeasured(two, "diff", windows=3)
     with pytest.raises(UserError, match=r"config\.windows is None in .* and 3 in "):
         _ = context(two, *TWO).suite
 
 
-def test_how_rows_were_run_may_differ(two: FakeResults) -> None:
+def test_rows_may_differ_in_device_backend_and_precision(two: FakeResults) -> None:
     remeasured(two, "diff", batch_size=1, device="cuda", backend="sdpa", precision="bfloat16")
     assert context(two, *TWO).suite.n == 2
 

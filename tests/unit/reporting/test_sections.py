@@ -1,4 +1,4 @@
-"""A section of metrics: means over seeds, paired differences, and what a column may be told."""
+"""A section of metrics: means over seeds, paired differences, and options of a column."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The server of the reports against clients that mean no good, or went away."""
+"""The report server against malicious and disconnected clients."""
 
 import logging
 import socket
@@ -55,7 +55,7 @@ def answer(server: ThreadingHTTPServer, path: str) -> bytes:
         "/tiny/folder.html", "/tiny/%ff.html",
     ],
 )  # fmt: skip
-def test_a_name_that_no_file_has_is_not_found(
+def test_an_unknown_path_is_answered_with_404(
     path: str, server: ThreadingHTTPServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(server, path).split(b"\r\n")[0].endswith(b" 404 Not Found")
@@ -88,7 +88,7 @@ def test_idle_connections_end_and_have_a_bound(
     assert b" 200 OK" in answer(server, "/tiny/")
 
 
-def test_an_error_of_the_store_is_one_line(
+def test_an_error_of_the_store_is_logged_in_one_line(
     server: ThreadingHTTPServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""Tables and verdicts as csv: no text of theirs is a formula, every number stays one."""
+"""Tables and verdicts as CSV: text is never a formula, and numbers stay numbers."""
 
 import csv
 import io

@@ -43,7 +43,7 @@ def test_one_value_has_no_spread() -> None:
     assert paired_contrast([3.5], item_variance=ItemVariance(1.0, 99)).interval() == (None, None)
 
 
-def test_equal_values_say_nothing_of_an_interval() -> None:
+def test_equal_values_have_no_interval() -> None:
     contrast = paired_contrast([0.5, 0.5, 0.5])
     assert (contrast.effect, contrast.deviation, contrast.interval()) == (0.5, 0.0, (None, None))
     assert paired_contrast([0.5] * 3, item_variance=ItemVariance(1.0, 99)).interval() != (
@@ -75,7 +75,7 @@ def test_survival_is_the_product_limit() -> None:
 
 
 @given(st.lists(st.integers(1, 50).map(float), min_size=1, max_size=12))
-def test_median_of_uncensored_times_is_the_usual_one(times: list[float]) -> None:
+def test_median_of_uncensored_times_equals_numpys(times: list[float]) -> None:
     assert survival(times, []).median == np.median(times)
 
 

@@ -1,4 +1,4 @@
-"""Sentences about what the rows of a section share, from trainings that differ."""
+"""Notes on the training runs behind the rows of a section."""
 
 import json
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def test_training_is_described_by_every_row_and_seed(small: FakeResults) -> None
     assert "learning rate 4e-3 (Transformer); 2e-3 (DIFF)." in note(small)
 
 
-def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> None:
+def test_train_test_overlap_is_noted_for_every_row(small: FakeResults) -> None:
     for run in RUNS:
         small.language_model(run, 0)
     trained = [path for path in small.results if path.name == "training.json"]
@@ -96,5 +96,5 @@ def test_intervals_are_named() -> None:
     assert seeds_note(looked_at).endswith("Exploratory seeds, excluded from tests of claims: 1, 2.")
 
 
-def test_a_span_of_one_number_is_that_number() -> None:
+def test_a_range_of_equal_numbers_is_that_number() -> None:
     assert format_range([1e9, 1e9]) == "1B" and format_range([4e8, 6.5e8, 1e9]) == "0.4B to 1B"

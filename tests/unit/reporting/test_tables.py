@@ -29,7 +29,9 @@ def test_every_declared_table_is_built(name: str, fake: FakeResults, tmp_path: P
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param(TABLES, marks=pytest.mark.slow)], ids=len)
-def test_tables_are_rebuilt_alike(names: list[str], fake: FakeResults, tmp_path: Path) -> None:
+def test_tables_are_rebuilt_with_the_same_bytes(
+    names: list[str], fake: FakeResults, tmp_path: Path
+) -> None:
     for name in names:
         first = build_table(resolved_artifact(name), fake.results, tmp_path / "one" / name)
         second = build_table(
@@ -39,7 +41,7 @@ def test_tables_are_rebuilt_alike(names: list[str], fake: FakeResults, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["table6", "table6_recall", "lr_sweep", "figure4"])
-def test_csv_is_the_golden_one(name: str, fake: FakeResults, tmp_path: Path) -> None:
+def test_csv_equals_the_golden_file(name: str, fake: FakeResults, tmp_path: Path) -> None:
     build_table(resolved_artifact(name), fake.results, tmp_path / name)
     cell, expected = read(tmp_path / f"{name}.csv"), read(GOLDEN / f"{name}.csv")
     assert list(cell) == list(expected)
@@ -97,7 +99,7 @@ def test_one_seed_has_no_interval_and_says_so(
         assert all(not cell["ci_low"] and not cell["std"] for cell in cells)
 
 
-def test_a_missing_evaluation_is_one_line_with_its_command(
+def test_a_missing_evaluation_fails_with_its_command_in_one_line(
     fake: FakeResults, tmp_path: Path
 ) -> None:
     remaining = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
@@ -109,7 +111,9 @@ def test_a_missing_evaluation_is_one_line_with_its_command(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_training_is_one_line_with_its_command(fake: FakeResults, tmp_path: Path) -> None:
+def test_a_missing_training_fails_with_its_command_in_one_line(
+    fake: FakeResults, tmp_path: Path
+) -> None:
     remaining = [p for p in fake.results if not str(p).endswith("runs/diff/1/training.json")]
     with pytest.raises(UserError, match=r"snakemake results/tiny/runs/diff/1/training\.json"):
         build_table(resolved_artifact("table6"), remaining, tmp_path / "table6")
@@ -136,7 +140,9 @@ def test_rows_measured_with_different_settings_do_not_share_a_table(
         build_table(resolved_artifact("table6", seeds=(0,)), small.results, tmp_path / "t")
 
 
-def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_path: Path) -> None:
+def test_results_of_another_scale_and_duplicates_are_refused(
+    small: FakeResults, tmp_path: Path
+) -> None:
     small.all_results((0,))
     twin = tmp_path / "twin.json"
     shutil.copy(small.results[0], twin)

@@ -1,4 +1,4 @@
-"""What tables say of each mechanism: its bounds, and what of it is ours."""
+"""Layer numbers, and the mark of our interpretations, in tables and figures."""
 
 import pytest
 from fake_configs import resolved_artifact

@@ -40,7 +40,7 @@ def test_swapping_the_rows_mirrors_the_verdict(numbers: list[float], side: str) 
 
 
 @given(values, directions)
-def test_a_verdict_is_that_of_its_interval(numbers: list[float], side: str) -> None:
+def test_a_verdict_follows_from_its_interval(numbers: list[float], side: str) -> None:
     tested = verdict(claim(direction=side), evidence(numbers))
     low, high = tested.contrasts[0].ci_low, tested.contrasts[0].ci_high
     assume(low is not None and high is not None)
@@ -49,7 +49,7 @@ def test_a_verdict_is_that_of_its_interval(numbers: list[float], side: str) -> N
 
 
 @given(values)
-def test_seeds_alone_are_scipys_paired_t_test(numbers: list[float]) -> None:
+def test_seeds_without_items_give_scipys_paired_t_test(numbers: list[float]) -> None:
     assume(max(numbers) - min(numbers) > 1e-3)
     tested = verdict(claim(), evidence(numbers))
     assert tested.p == pytest.approx(stats.ttest_1samp(numbers, 0).pvalue, rel=1e-6, abs=1e-12)
@@ -107,7 +107,7 @@ def test_two_contrasts_decide_together(
     assert tested.p == max(item for item in alone if item is not None)
 
 
-def test_two_contrasts_that_differ_decide_nothing_where_that_has_no_meaning() -> None:
+def test_two_contrasts_that_disagree_are_inconclusive() -> None:
     equal = evidence([0.001, 0.0, -0.001])
     tested = verdict(claim("equivalence", contrasts=BOTH), equal, evidence(LOWER))
     assert (tested.verdict, tested.p) == ("inconclusive", 1.0)
@@ -128,7 +128,7 @@ def test_an_estimate_has_an_interval_and_no_test() -> None:
     assert tested.contrasts[0].ci_low is not None and "p =" not in tested.reason
 
 
-def test_noninferiority_minds_only_the_worse_side() -> None:
+def test_noninferiority_tests_only_the_worse_side() -> None:
     better, worse = [0.5, 0.6, 0.55], [-0.5, -0.6, -0.55]
     higher = claim("noninferiority", direction="higher", margin=0.05)
     assert verdict(higher, evidence(better)).verdict == "reproduced"
@@ -149,7 +149,7 @@ def test_few_seeds_show_a_direction_and_decide_nothing(number: int) -> None:
     assert tested.reason.startswith("−1.") and "p =" not in tested.reason
 
 
-def test_differences_without_variance_are_worth_a_sign_test() -> None:
+def test_differences_without_variance_get_a_sign_test() -> None:
     assert verdict(claim(), evidence([-1.0] * 5)).verdict == "inconclusive"
     tested = verdict(claim(), evidence([-1.0] * 6))
     assert (tested.verdict, tested.p) == ("reproduced", 2 * 0.5**6)
@@ -164,7 +164,7 @@ def test_differences_without_variance_are_worth_a_sign_test() -> None:
         ([0.1 * n for n in range(1, 7)], [0.1 * n + 0.3 for n in range(1, 7)]),
     ],
 )
-def test_differences_that_rounding_alone_tells_apart_are_equal(
+def test_differences_within_rounding_error_are_equal(
     ours: list[float], theirs: list[float]
 ) -> None:
     assert len({item - two for item, two in zip(ours, theirs, strict=True)}) > 1
@@ -203,7 +203,7 @@ def test_a_weaker_claim_of_a_family_needs_no_fewer_seeds() -> None:
     assert alone is not None and strongest > alone
 
 
-def test_equal_numbers_of_what_varies_are_testable() -> None:
+def test_equal_values_whose_items_vary_are_testable() -> None:
     """Rows that answer as many, but not the same items."""
     tested = verdict(
         claim(),
@@ -225,7 +225,7 @@ def test_a_constant_metric_is_not_testable() -> None:
     assert tested.reason.startswith("both models have 100.000 for every seed")
 
 
-def test_an_obstacle_outweighs_any_effect() -> None:
+def test_a_claim_that_cannot_be_tested_gets_no_verdict_whatever_its_effect() -> None:
     changed = verdict(claim(), evidence(LOWER, overridden="`overrides` changes x (lr: 1)"))
     by_scale = verdict(claim(), evidence(LOWER), not_testable={"C": "twenty steps teach nothing"})
     for tested, words in ((changed, "`overrides` changes x"), (by_scale, "twenty steps")):
@@ -234,7 +234,7 @@ def test_an_obstacle_outweighs_any_effect() -> None:
         assert tested.p is None and tested.contrasts[0].effect == pytest.approx(-1.0)
 
 
-def test_what_a_scale_does_not_test_is_one_line_of_the_summary() -> None:
+def test_claims_untested_at_a_scale_are_one_line_of_the_summary() -> None:
     tested_claim = claims_of(
         {name: claim() for name in "CDE"},
         scale="smoke",
@@ -250,24 +250,24 @@ def test_what_a_scale_does_not_test_is_one_line_of_the_summary() -> None:
     assert tested[2].p_adjusted == tested[2].p
 
 
-def test_without_a_value_on_both_sides_it_is_not_testable() -> None:
+def test_a_claim_without_values_of_both_models_is_not_testable() -> None:
     tested = verdict(claim(), evidence([None] * 3))
     assert (tested.verdict, tested.reason) == ("not testable", "no seed has a value on both sides")
 
 
-def test_exploratory_seeds_are_named_where_no_other_is_there() -> None:
+def test_exploratory_seeds_are_named_when_no_seed_is_eligible() -> None:
     tested = verdict(claim(), evidence([], [], excluded=[6, 7]))
     assert (tested.verdict, tested.seeds_needed) == ("not testable", None)
     assert tested.reason == "no eligible seeds: 6, 7 are exploratory"
 
 
-def test_a_missing_value_leaves_it_open() -> None:
+def test_a_missing_value_makes_a_verdict_inconclusive() -> None:
     outcome = verdict(claim(), evidence([*LOWER, None]))
     assert (outcome.verdict, outcome.seeds, outcome.p) == ("inconclusive", 3, None)
     assert "not tested, because seeds without a value are excluded" in outcome.reason
 
 
-def test_units_widen_the_interval_and_may_leave_no_number_of_seeds() -> None:
+def test_item_variance_widens_the_interval_and_may_leave_no_sufficient_number_of_seeds() -> None:
     narrow = verdict(claim(), evidence([-1.0, -1.1, -0.9]))
     wide = verdict(
         claim(),
@@ -293,7 +293,7 @@ def test_times_are_compared_by_their_ratio() -> None:
     assert tested.reason.startswith("× 0.34 steps (95% interval 0.33 to 0.35)")
 
 
-def test_times_that_were_not_reached_bound_a_ratio_on_one_side() -> None:
+def test_censored_times_bound_a_ratio_on_one_side() -> None:
     tested_claim = claim(compare="ratio", unit="steps")
     learned = [320.0, 340.0, 300.0, 360.0, 320.0, 340.0]
     (item,) = (tested := verdict(tested_claim, times(learned, [None] * 6))).contrasts
@@ -313,7 +313,7 @@ def test_a_ratio_within_its_margin_is_no_difference() -> None:
     assert tested.words == "no difference (within 0.80 to 1.25) at this scale"
 
 
-def test_seeds_needed_have_the_power_that_is_asked() -> None:
+def test_seeds_needed_reach_the_target_power() -> None:
     differences = [-1.0, 0.2, -0.4, 0.1]
     tested = paired_contrast(differences)
     needed = seeds_needed(claim(), evidence(differences), 0.05)

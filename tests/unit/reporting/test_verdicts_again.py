@@ -1,4 +1,4 @@
-"""Every verdict from verdicts.csv alone, by pandas and scipy, sharing no code with the package."""
+"""Every verdict recomputed from verdicts.csv by pandas and scipy, without the package's code."""
 
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def lines(answers: Path) -> pd.DataFrame:
     return pd.read_csv(answers / "verdicts.csv", dtype=str, keep_default_na=False)
 
 
-def test_every_verdict_comes_out_again(lines: pd.DataFrame) -> None:
+def test_every_verdict_is_reproduced_from_its_csv(lines: pd.DataFrame) -> None:
     tested = lines[(lines.test != "") & (lines.verdict != "not testable")].copy()
     recomputed = [again(row) for _, row in tested.iterrows()]
     tested["again"], tested["speaks_for"] = zip(*recomputed, strict=True)

@@ -1,4 +1,4 @@
-"""Results of known truth, and how often what is concluded from them is right."""
+"""Simulated results with a known truth, and the error rates of verdicts on them."""
 
 from typing import NamedTuple
 
