@@ -45,7 +45,7 @@ def step(operation: str, backend: str, T: int, d: int, sharing: str) -> Callable
     def run() -> None:
         out = call(*inputs)
         outs = [out] if isinstance(out, torch.Tensor) else list(out)
-        torch.autograd.grad([one.sum() for one in outs], inputs)
+        torch.autograd.grad([tensor.sum() for tensor in outs], inputs)
 
     return run
 
@@ -61,11 +61,11 @@ def measure(repeats: int, clock: str) -> list[dict[str, Any]]:
         steps = {name: step(operation, name, T, d, sharing) for name in ("blocked", "sdpa")}
         seconds = time_interleaved(steps, warmup=2, repeats=repeats, clock=CLOCKS[clock])
         ratios = [b / a for a, b in zip(seconds["blocked"], seconds["sdpa"], strict=True)]
-        found = spread(ratios)
+        ratio = spread(ratios)
         rows.append(
-            {"operation": operation, "T": T, "d": d, "sharing": sharing, "sdpa_over_blocked": found}
+            {"operation": operation, "T": T, "d": d, "sharing": sharing, "sdpa_over_blocked": ratio}
         )
-        print(operation, T, d, sharing, f"{found['median']:.2f}", flush=True)
+        print(operation, T, d, sharing, f"{ratio['median']:.2f}", flush=True)
     return rows
 
 

@@ -36,51 +36,51 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--world-size", type=int, default=1)
-    asked = parser.parse_args()
-    if asked.world_size > 1 and "WORLD_SIZE" not in os.environ:
-        words = ["--standalone", f"--nproc-per-node={asked.world_size}", *sys.argv]
+    arguments = parser.parse_args()
+    if arguments.world_size > 1 and "WORLD_SIZE" not in os.environ:
+        words = ["--standalone", f"--nproc-per-node={arguments.world_size}", *sys.argv]
         sys.exit(subprocess.call([sys.executable, "-m", "torch.distributed.run", *words]))
     torch.set_num_threads(1)
-    with init_process_group(asked.world_size, CPU) as group:
+    with init_process_group(arguments.world_size, CPU) as group:
         folders = [TemporaryDirectory(dir=".") if group.is_rank0 else None]
         folder = Path(group.broadcast_object(folders[0] and folders[0].name))
-        found = measure(asked, group, folder)
+        report = measure(arguments, group, folder)
         if group.is_rank0:
-            print(json.dumps(found, indent=1))
+            print(json.dumps(report, indent=1))
 
 
-def measure(asked: argparse.Namespace, group: ProcessGroup, folder: Path) -> dict[str, float]:
+def measure(arguments: argparse.Namespace, group: ProcessGroup, folder: Path) -> dict[str, float]:
     """Return medians."""
-    steps, tensors = training(asked, group)
-    alone = [timed(lambda: next(steps)) for _ in range(2 * asked.repeats)][asked.repeats :]
-    at_once, async_, beside = [], [], []
+    steps, tensors = training(arguments, group)
+    alone = [timed(lambda: next(steps)) for _ in range(2 * arguments.repeats)][arguments.repeats :]
+    blocking, async_, beside = [], [], []
     with CheckpointStore(folder, keep=2, identity="benchmark", group=group) as store:
-        for number in range(1, 2 * asked.repeats + 1):
+        for number in range(1, 2 * arguments.repeats + 1):
             train_state = TrainState(number, tensors, {"history": []})
-            if number <= asked.repeats:
-                at_once.append(timed(lambda one=train_state: store.save(one)))
+            if number <= arguments.repeats:
+                blocking.append(timed(lambda state=train_state: store.save(state)))
                 next(steps)
                 continue
-            async_.append(timed(lambda one=train_state: store.save(one, async_=True)))
+            async_.append(timed(lambda state=train_state: store.save(state, async_=True)))
             # Each process as many: their steps are sums of all.
             beside += [timed(lambda: next(steps)) for _ in range(3)]
             store.wait()
-    megabytes = sum(one.numel() * one.element_size() for one in tensors.values()) / 1e6
-    medians = {"at_once": at_once, "from_a_thread": async_, "step_alone": alone, "step": beside}
+    megabytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / 1e6
+    medians = {"at_once": blocking, "from_a_thread": async_, "step_alone": alone, "step": beside}
     return {"megabytes": round(megabytes)} | {
         name: round(1000 * statistics.median(times), 1) for name, times in medians.items()
     }
 
 
 def training(
-    asked: argparse.Namespace, group: ProcessGroup
+    arguments: argparse.Namespace, group: ProcessGroup
 ) -> tuple[Iterator[None], dict[str, torch.Tensor]]:
     """Return endless steps of a training, and the tensors of its checkpoint."""
     config = ModelConfig(
         vocab_size=4096,
-        d_model=asked.d_model,
-        num_layers=asked.layers,
-        ffn_dim=3 * asked.d_model,
+        d_model=arguments.d_model,
+        num_layers=arguments.layers,
+        ffn_dim=3 * arguments.d_model,
         max_positions=128,
         attention={"variant": "diff_v1", "head_dim": 64},
     )

@@ -130,9 +130,9 @@ def simulate(
             item_df=freedom,
             job_ids=[],
         )
-        found = estimate_contrast(claim, numbers)
-        assert found is not None, claim.question
-        tests.append(run_test(claim, found))
+        estimate = estimate_contrast(claim, numbers)
+        assert estimate is not None, claim.question
+        tests.append(run_test(claim, estimate))
     return combine_tests(claim, tests)
 
 

@@ -38,17 +38,17 @@ def main() -> None:
     parser.add_argument("--shape", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--repeats", type=int, default=30, help="pairs of steps")
     parser.add_argument("--record", action="store_true", help="write benchmarks/records")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    found = {name: compare(name, asked.repeats) for name in asked.shape}
-    for name, ratios in found.items():
+    ratios_by_shape = {name: compare(name, arguments.repeats) for name in arguments.shape}
+    for name, ratios in ratios_by_shape.items():
         for what, (low, middle, high) in ratios.items():
             print(f"{name}: {what} / kvo {middle:.3f} ({low:.3f} to {high:.3f})")
-    if asked.record:
+    if arguments.record:
         now = datetime.now(UTC)
         content = {
             "command": " ".join(["python", *sys.argv]), "date": now.isoformat(timespec="seconds"),
-            "torch": torch.__version__, "repeats": asked.repeats, "ratios": found,
+            "torch": torch.__version__, "repeats": arguments.repeats, "ratios": ratios_by_shape,
         }  # fmt: skip
         path = RECORDS / f"dex_cost-{now:%Y-%m-%d}.json"
         path.write_text(json.dumps(content, indent=1) + "\n")
@@ -64,7 +64,7 @@ def compare(shape: str, repeats: int) -> dict[str, tuple[float, float, float]]:
         for name in steps
         if name != "kvo"
     }
-    return {name: tuple(statistics.quantiles(one, n=4)) for name, one in ratios.items()}
+    return {name: tuple(statistics.quantiles(values, n=4)) for name, values in ratios.items()}
 
 
 def stepper(shape: str, name: str) -> Callable[[], None]:

@@ -50,8 +50,8 @@ def each_alone(shared: LabelDecoder, prompt: list[int], items: list[list[int]]) 
 def timed(answer: Callable[..., list[int]], *arguments: Any) -> tuple[float, list[int]]:
     """CPU seconds and answers."""
     begun = process_time()
-    found = answer(*arguments)
-    return process_time() - begun, found
+    answers = answer(*arguments)
+    return process_time() - begun, answers
 
 
 def main() -> None:
@@ -76,19 +76,23 @@ def main() -> None:
                 Transformer.build(config, "cpu_dispatch", 0).eval(), torch.device("cpu")
             )
             drawn = np.arange(number + arguments.items)[None] % CLASSES
-            found = labeled_items(rows, drawn, np.random.default_rng(0))
-            words, names = found.words[0].tolist(), found.labels[0].tolist()
+            examples = labeled_items(rows, drawn, np.random.default_rng(0))
+            words, names = examples.words[0].tolist(), examples.labels[0].tolist()
             pairs = zip(words[:number], names[:number], strict=True)
             prompt = [token for text, label in pairs for token in (*text, label)]
             items = words[number:]
             labels = LabelTrie([(label,) for label in names[:CLASSES]], list(map(str, names)))
             shared = LabelDecoder(scorer, labels, 4096)
             shared.answers(prompt, items[:2])
-            one, first = timed(shared.answers, prompt, items)
-            two, second = timed(each_alone, shared, prompt, items[:FEW])
-            three, third = timed(every_label_alone, scorer, labels, prompt, items[:FEW])
+            shared_seconds, first = timed(shared.answers, prompt, items)
+            alone_seconds, second = timed(each_alone, shared, prompt, items[:FEW])
+            labels_seconds, third = timed(every_label_alone, scorer, labels, prompt, items[:FEW])
             assert first[:FEW] == second == third
-            each = [1000 * one / len(items), 1000 * two / FEW, 1000 * three / FEW]
+            each = [
+                1000 * shared_seconds / len(items),
+                1000 * alone_seconds / FEW,
+                1000 * labels_seconds / FEW,
+            ]
             print(
                 f"| {variant} | {number} | {len(items)} | {each[0]:.2f} | {each[1]:.2f} "
                 f"| {each[2]:.2f} | {each[1] / each[0]:.1f} | {each[2] / each[0]:.0f} |"

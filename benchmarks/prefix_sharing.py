@@ -16,7 +16,7 @@ from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.rows import word_tokenizer
 from difftransformer.evaluation.generation import Generator, Request
 from difftransformer.evaluation.retrieval.prompts import RecallPrompts
-from difftransformer.evaluation.retrieval.settings import Cell
+from difftransformer.evaluation.retrieval.settings import NeedleSetting
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluations.needles.settings import Suite
 from difftransformer.models.config import ModelConfig
@@ -32,10 +32,12 @@ def requests(length: int, samples: int) -> list[Request]:
     suite = Suite(kind="needles", pairs=[[6, 2]], lengths=[length])
     builder = RecallPrompts(suite, recall, word_tokenizer(recall))
     return [
-        Request(builder.ids(prompt.context + question), builder.new_tokens, lambda _: False)
+        Request(
+            builder.token_ids(prompt.context + question), builder.max_new_tokens, lambda _: False
+        )
         for depth in DEPTHS
         for sample in range(samples)
-        for prompt in [builder.prompt(Cell(6, 2, length, depth), sample)]
+        for prompt in [builder.prompt(NeedleSetting(6, 2, length, depth), sample)]
         for question in prompt.questions
     ]
 
@@ -58,18 +60,18 @@ def main() -> None:
             scorer = Scorer(
                 Transformer.build(config, "cpu_dispatch", 0).eval(), torch.device("cpu")
             )
-            asked = requests(length, arguments.samples)
-            Generator(scorer, 4096).generate(asked[:4])
+            batch = requests(length, arguments.samples)
+            Generator(scorer, 4096).generate(batch[:4])
             seconds, answers, generators = [], [], []
             for share in (False, True):
                 generator, begun = Generator(scorer, 4096, share), perf_counter()
-                answers.append(generator.generate(asked))
+                answers.append(generator.generate(batch))
                 seconds.append(perf_counter() - begun)
                 generators.append(generator)
             assert answers[0] == answers[1]
-            saved = generators[1].computed / generators[1].given
+            saved = generators[1].computed_positions / generators[1].prompt_positions
             print(
-                f"| {variant} | {length} | {len(asked)} | {seconds[0]:.2f} | {seconds[1]:.2f} "
+                f"| {variant} | {length} | {len(batch)} | {seconds[0]:.2f} | {seconds[1]:.2f} "
                 f"| {seconds[0] / seconds[1]:.2f} | {saved:.0%} |"
             )
 

@@ -47,12 +47,12 @@ def build(artifact: str, scale: str, results: Path) -> dict[str, float]:
 
 def inside(results: Path) -> dict[str, tuple[int, float]]:
     """Jobs and seconds of work by what they do: trainings, and the suites of evaluations."""
-    found: dict[str, list[float]] = defaultdict(list)
+    seconds: dict[str, list[float]] = defaultdict(list)
     for pattern in ("*/runs/*/*/training.json", "*/evaluations/*/*/*.json"):
         for path in results.glob(pattern):
             result = json.loads(path.read_text(encoding="utf-8"))
-            found[result["suite"] or "training"].append(result["provenance"]["seconds"])
-    return {name: (len(each), sum(each)) for name, each in sorted(found.items())}
+            seconds[result["suite"] or "training"].append(result["provenance"]["seconds"])
+    return {name: (len(each), sum(each)) for name, each in sorted(seconds.items())}
 
 
 def markdown(taken: dict[str, float], work: dict[str, tuple[int, float]]) -> str:
@@ -84,8 +84,8 @@ def main() -> None:
         work = inside(Path(folder))
     print(f"\n{markdown(taken, work)}")
     if arguments.record:
-        asked = {"artifact": arguments.artifact, "scale": arguments.scale}
-        report = {**surroundings(1), **asked, **taken, "inside": work}
+        target = {"artifact": arguments.artifact, "scale": arguments.scale}
+        report = {**surroundings(1), **target, **taken, "inside": work}
         path = RECORDS / f"reproduce_profile-{datetime.now(UTC).date()}.json"
         path.write_text(json.dumps(report, indent=1) + "\n")
         print(f"recorded in {path}")

@@ -55,18 +55,18 @@ def least(work: Callable[[], object], repeats: int = 15) -> float:
     return min(seconds[1:])
 
 
-def limits(one: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, float]:
+def limits(subject: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, float]:
     """Seconds that each part needs at least; backward of a product is two products."""
     from difftransformer.models.attention.base import Attention
     from difftransformer.models.linear import Linear
     from difftransformer.models.normalization import RMSNorm
 
-    config, tokens = one.model.config, shape.batch_size * shape.seq_len
+    config, tokens = subject.model.config, shape.batch_size * shape.seq_len
     attention = config.attention
-    parts = [*one.model.modules()]
+    parts = [*subject.model.modules()]
     pair = next(m for m in parts if isinstance(m, Attention)).macs_per_query_key()
     numbers = {kind: [m for m in parts if isinstance(m, kind)] for kind in (Linear, RMSNorm)}
-    head = one.model.output_weight.numel()
+    head = subject.model.output_weight.numel()
     weights = sum(m.weight.numel() for m in numbers[Linear]) - head
     heads = sum(m.weight.shape[0] for m in numbers[Linear] if "q_proj" in m.splits)
     of_heads = attention.output_heads * attention.value_dim  # where the gain is one head's
@@ -82,28 +82,28 @@ def limits(one: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, flo
         "rotary": 4 * tokens * heads,
         "gate": 8 * tokens * config.num_layers * config.ffn_dim,
         "norms": 5 * tokens * width,
-        "optimizer": 7 * one.parameters,
+        "optimizer": 7 * subject.parameters,
     }
-    found = {name: count / speed["flops"] for name, count in flops.items()}
-    return found | {name: FLOAT * n / speed["bytes"] for name, n in numbers_moved.items()}
+    seconds = {name: count / speed["flops"] for name, count in flops.items()}
+    return seconds | {name: FLOAT * n / speed["bytes"] for name, n in numbers_moved.items()}
 
 
-def profiled(one: Subject, tokens: Any, steps: int) -> dict[str, float]:
+def profiled(subject: Subject, tokens: Any, steps: int) -> dict[str, float]:
     """Share of a step in each part; the profiler's clock is that of the wall."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         start = time.perf_counter()
         for _ in range(steps):
-            one.step(tokens)
-        whole = time.perf_counter() - start
+            subject.step(tokens)
+        total = time.perf_counter() - start
     named = {key: part for part, keys in PARTS.items() for key in keys}
     shares = dict.fromkeys(PARTS, 0.0)
     for event in profiler.events():
         part, parent = named.get(event.name), event.cpu_parent
         # A product of torch's own belongs to the part that it is called in.
         if part and not (parent is not None and event.name == "aten::linear"):
-            shares[part] += event.cpu_time_total / 1e6 / whole
+            shares[part] += event.cpu_time_total / 1e6 / total
     return shares
 
 
@@ -111,26 +111,26 @@ def profile_of(name: str, shape: Shape, steps: int) -> dict[str, Any]:
     """Profile one of our models at a shape."""
     import torch
 
-    one = ours(name, shape, ways("chosen")[0])
+    subject = ours(name, shape, ways("chosen")[0])
     size = (shape.batch_size, shape.seq_len + 1)
     tokens = torch.randint(shape.vocab_size, size, generator=torch.Generator().manual_seed(0))
     seconds = []
     for _ in range(steps + 2):
         start = time.thread_time()
-        one.step(tokens)
+        subject.step(tokens)
         seconds.append(time.thread_time() - start)
     step, speed = statistics.median(seconds[2:]), speeds()
-    shares, least_of = profiled(one, tokens, steps), limits(one, shape, speed)
+    shares, least_of = profiled(subject, tokens, steps), limits(subject, shape, speed)
     parts = {part: share * step for part, share in shares.items()}
     parts["the rest"] = max(step - sum(parts.values()), 0.0)
     return {"step": step, "speed": speed, "parts": parts, "limits": least_of}
 
 
-def markdown(name: str, found: dict[str, Any]) -> str:
+def markdown(name: str, result: dict[str, Any]) -> str:
     """Write a profile as a table."""
-    speed, parts, least_of = found["speed"], found["parts"], found["limits"]
+    speed, parts, least_of = result["speed"], result["parts"], result["limits"]
     lines = [
-        f"{name}: {found['step'] * 1e3:.0f} ms a step; a large product {speed['flops'] / 1e9:.0f} "
+        f"{name}: {result['step'] * 1e3:.0f} ms a step; a large product {speed['flops'] / 1e9:.0f} "
         f"GFLOP/s, a large copy {speed['bytes'] / 1e9:.0f} GB/s",
         "",
         "| part | ms | share of the step | limit, ms | times the limit |",
@@ -140,11 +140,11 @@ def markdown(name: str, found: dict[str, Any]) -> str:
         limit = least_of.get(part)
         beside = "" if limit is None else f"{limit * 1e3:.1f}"
         times = "" if not limit else f"{taken / limit:.1f}"
-        share = f"{taken / found['step']:.0%}"
+        share = f"{taken / result['step']:.0%}"
         lines.append(f"| {part} | {taken * 1e3:.1f} | {share} | {beside} | {times} |")
     total = sum(least_of.values())
-    whole = f"{total * 1e3:.1f} | {found['step'] / total:.1f}"
-    return "\n".join([*lines, f"| all | {found['step'] * 1e3:.1f} | 100% | {whole} |"])
+    last_columns = f"{total * 1e3:.1f} | {result['step'] / total:.1f}"
+    return "\n".join([*lines, f"| all | {result['step'] * 1e3:.1f} | 100% | {last_columns} |"])
 
 
 def main() -> None:
@@ -166,9 +166,9 @@ def main() -> None:
     report: dict[str, Any] = {**surroundings(1), "results": {}}
     for shape in arguments.shape:
         for model in arguments.model:
-            found = profile_of(model, SHAPES[shape], arguments.steps)
-            report["results"][f"{shape}/{model}"] = found
-            print(f"\n{markdown(f'{shape}, {model}', found)}", flush=True)
+            result = profile_of(model, SHAPES[shape], arguments.steps)
+            report["results"][f"{shape}/{model}"] = result
+            print(f"\n{markdown(f'{shape}, {model}', result)}", flush=True)
     report["matmul_backend"] = matmul_backend()
     if arguments.record:
         RECORDS.mkdir(exist_ok=True)

@@ -181,9 +181,9 @@ def timed(kind: str, slice: RunConfig, root: Path, slow: str, clock: Any) -> Tim
     live_after = 0.0 if kind in ("slow", "down") else 900.0
     config = SyncConfig(live_after=live_after, root=root, close_wait=0)
     uri = None if kind == "off" else uri or f"sqlite:///{root}/mlflow.db"
-    cost, whole = Cost(), Cost()
+    cost, total = Cost(), Cost()
     SPENT.clear()
-    with whole:
+    with total:
         job = run_context.start_run("pretrain", kind, kind, root / "state", {}, {}, uri, config)
         with cost:
             tracker = job.__enter__()
@@ -205,8 +205,8 @@ def timed(kind: str, slice: RunConfig, root: Path, slow: str, clock: Any) -> Tim
         if thread.name == "tracking":
             thread.join(180)  # some twenty calls of 5 s
             assert not thread.is_alive(), "the thread that sends hangs"
-    own = whole.cpu - cost.cpu
-    return Timed(seconds, (cost.cpu + sum(SPENT)) / own, cost.wall / whole.wall)
+    own = total.cpu - cost.cpu
+    return Timed(seconds, (cost.cpu + sum(SPENT)) / own, cost.wall / total.wall)
 
 
 def measure(arguments: argparse.Namespace, folder: Path, slow: str) -> dict[str, Any]:
@@ -218,15 +218,17 @@ def measure(arguments: argparse.Namespace, folder: Path, slow: str) -> dict[str,
         order = KINDS if repeat % 2 else KINDS[::-1]
         rounds.append({k: timed(k, slice, folder / str(repeat) / k, slow, clock) for k in order})
     del rounds[0]
-    found: dict[str, Any] = {"seconds_off": [round(one["off"].seconds, 3) for one in rounds]}
+    report: dict[str, Any] = {
+        "seconds_off": [round(timings["off"].seconds, 3) for timings in rounds]
+    }
     for kind in KINDS[1:]:
-        speed = [one["off"].seconds / one[kind].seconds for one in rounds]
-        found[kind] = {
-            "direct_cpu_share": summary([one[kind].cpu_share for one in rounds]),
-            "wall_share_of_calls": summary([one[kind].wall_share for one in rounds]),
+        speed = [timings["off"].seconds / timings[kind].seconds for timings in rounds]
+        report[kind] = {
+            "direct_cpu_share": summary([timings[kind].cpu_share for timings in rounds]),
+            "wall_share_of_calls": summary([timings[kind].wall_share for timings in rounds]),
             "speed_beside_off": summary(speed),
         }
-    return found
+    return report
 
 
 def summary(values: list[float]) -> dict[str, Any]:
@@ -261,8 +263,9 @@ def sending(root: Path) -> tuple[float, float]:
 def healthy_store(folder: Path, repeats: int) -> dict[str, float]:
     """Seconds that a sending job pays once, as a share of the shortest that does, and later."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        found = [pool.apply(sending, (folder,)) for _ in range(repeats + 1)][1:]  # 0 makes the file
-    once, later = (statistics.median(values) for values in zip(*found, strict=True))
+        samples = [pool.apply(sending, (folder,)) for _ in range(repeats + 1)]
+    del samples[0]  # the first creates the file
+    once, later = (statistics.median(values) for values in zip(*samples, strict=True))
     config = SyncConfig()
     spent = once + config.close_wait
     return {
@@ -297,11 +300,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary, slow_server(Path(temporary)) as slow:
         folder = Path(temporary)
         tokenize(DatasetConfig.model_validate(DATASET), None, folder / "data", folder / "s", 1)
-        found = measure(arguments, folder, slow) | {"clock": arguments.clock}
-        found["sqlite"] = healthy
-        found["points_on_slow_server"] = points(folder / "mlflow.db")
-    found |= {"steps": arguments.steps, "environment": capture(1).model_dump()}
-    text = json.dumps(found, indent=1)
+        report = measure(arguments, folder, slow) | {"clock": arguments.clock}
+        report["sqlite"] = healthy
+        report["points_on_slow_server"] = points(folder / "mlflow.db")
+    report |= {"steps": arguments.steps, "environment": capture(1).model_dump()}
+    text = json.dumps(report, indent=1)
     print(text)
     if arguments.record:
         day = datetime.now(UTC).date().isoformat()

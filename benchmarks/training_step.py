@@ -125,11 +125,11 @@ def ours(name: str, shape: Shape, way: str) -> Subject:
     return replace(subject(f"{name} ({way})", model, loss), products=way)
 
 
-def ways(asked: str) -> list[str]:
+def ways(selection: str) -> list[str]:
     """Libraries that multiply our matrices: the one chosen here, or all that can."""
     from difftransformer.models.linear import matmul_backend, onednn_works
 
-    if asked == "chosen":
+    if selection == "chosen":
         return [matmul_backend()]
     return ["onednn", "torch"] if onednn_works() else ["torch"]
 
@@ -172,17 +172,19 @@ def check_sizes(subjects: dict[str, Subject], shape: Shape, way: str) -> None:
             sys.exit(f"{mine} has {difference:+d} parameters against {other}, expected {extra:+d}")
 
 
-def memory(one: Subject, tokens: Any) -> dict[str, int]:
+def memory(tested: Subject, tokens: Any) -> dict[str, int]:
     """Bytes that live between steps, and the most a step allocates on top of them."""
     import torch
 
     from difftransformer.evaluation.timing import peak_memory
 
-    one.optimizer.zero_grad(set_to_none=True)
-    tensors = [*one.model.parameters(), *one.model.buffers()]
-    tensors += [v for s in one.optimizer.state.values() for v in s.values() if hasattr(v, "numel")]
+    tested.optimizer.zero_grad(set_to_none=True)
+    tensors = [*tested.model.parameters(), *tested.model.buffers()]
+    tensors += [
+        v for s in tested.optimizer.state.values() for v in s.values() if hasattr(v, "numel")
+    ]
     resident = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    step_bytes = peak_memory(lambda: one.step(tokens), torch.device("cpu"))
+    step_bytes = peak_memory(lambda: tested.step(tokens), torch.device("cpu"))
     return {"resident_bytes": resident, "step_bytes": step_bytes}
 
 
@@ -195,16 +197,16 @@ def measure(
     from difftransformer.evaluation.timing import CLOCKS, time_interleaved
 
     libraries = ways(products)
-    everyone = [ours(name, shape, way) for name in OURS for way in libraries]
-    everyone += [theirs(n, a, shape) for n in ("llama", "diffllama") for a in ("sdpa", "eager")]
-    subjects = {one.name: one for one in everyone}
+    all_subjects = [ours(name, shape, way) for name in OURS for way in libraries]
+    all_subjects += [theirs(n, a, shape) for n in ("llama", "diffllama") for a in ("sdpa", "eager")]
+    subjects = {tested.name: tested for tested in all_subjects}
     for way in libraries:
         check_sizes(subjects, shape, way)
     generator = torch.Generator().manual_seed(0)
     size = (shape.batch_size, shape.seq_len + 1)
     tokens = torch.randint(shape.vocab_size, size, generator=generator)
     seconds = time_interleaved(
-        {name: partial(one.step, tokens) for name, one in subjects.items()},
+        {name: partial(tested.step, tokens) for name, tested in subjects.items()},
         warmup=warmup,
         repeats=repeats,
         clock=CLOCKS[clock],
@@ -212,11 +214,11 @@ def measure(
     per_step = shape.batch_size * shape.seq_len
     rows = {
         name: {
-            "parameters": one.parameters,
+            "parameters": tested.parameters,
             "tokens_per_second": spread([per_step / taken for taken in seconds[name]]),
-            **memory(one, tokens),
+            **memory(tested, tokens),
         }
-        for name, one in subjects.items()
+        for name, tested in subjects.items()
     }
     by_library = {way: ratios(seconds, way) for way in libraries}
     return {"shape": asdict(shape), "rows": rows, "ratios": by_library}
