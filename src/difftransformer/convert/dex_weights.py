@@ -1,6 +1,6 @@
-"""The trained matrices of Dex, read from the adapter file of a run.
+"""The trained matrices of Dex, read from the adapter file of a fine-tuned run.
 
-Not in `convert.dex`, which imports peft: evaluations read them for every model.
+They are not in `convert.dex`, since that imports peft and evaluations read them for every model.
 Shapes: L = layers, H = heads, e = width of a head's output.
 """
 

@@ -1,8 +1,8 @@
 """Export to llama.cpp: one GGUF file of type Llama in float32, for the variant softmax.
 
-llama.cpp's own converter recognizes tokenizers by a checksum, so none that was trained here. A
-tokenizer of `train_tokenizer` differs from GPT-2's only in its vocabulary and merges, which the
-file holds; other tokenizers need that converter. `llama-quantize` makes smaller files.
+llama.cpp's own converter recognizes tokenizers by a checksum, so it rejects those trained here. A
+tokenizer of `train_tokenizer` differs from GPT-2's only in its vocabulary and merges, which are
+stored in the file; other tokenizers need that converter. `llama-quantize` makes smaller files.
 
 Shapes: d = head_dim.
 """

@@ -29,7 +29,7 @@ class _Setting:
 
     Args:
         path: Keys below `model`.
-        multiplier: Key beside it of a multiplier that the value includes.
+        multiplier: Key, next to the last of them, of a multiplier that the value includes.
     """
 
     def __init__(self, *path: str, multiplier: str = "") -> None:

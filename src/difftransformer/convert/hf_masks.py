@@ -21,7 +21,7 @@ class DocumentBoundaries(NamedTuple):
     """Document boundaries of packed rows that are not implied by ``position_ids``.
 
     Attributes:
-        cu_seq_lens_q: [N + 1] cumulative lengths of the documents of all rows.
+        cu_seq_lens_q: Cumulative lengths [N + 1] of the N documents of all rows.
         cu_seq_lens_k: Cumulative lengths for keys; if the two differ, both sets of boundaries hold.
         seq_idx: [B or 1, T] integers, the document of each position.
         segment_ids: The same as ``seq_idx``, under the name used by our models.
@@ -57,7 +57,7 @@ def segment_ids(
 
     Args:
         boundaries: Explicit boundaries.
-        position_ids: [B or 1, T] or [T].
+        position_ids: Positions [B or 1, T] or [T], or None.
         tokens: Batch size B and length T.
         padded: Whether an ``attention_mask`` is passed.
 

@@ -1,7 +1,7 @@
 """The eight mathematics data sets: question and answer of an item from its published fields.
 
-Generated and real items use the same functions, in training text and in evaluation. Imports nothing
-heavy.
+Generated and real items use the same functions, in training text and in evaluation. The
+module imports no large library.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Upsampling keeps documents of n tokens with probability p(n) = (min(n, L) / L)^power: a corpus with
 f(n) documents of length n becomes one with f(n) p(n), and their share of the tokens is n f(n) p(n)
-over the sum of the same for all lengths.
+divided by the sum of n f(n) p(n) over all lengths.
 """
 
 import hashlib

@@ -45,7 +45,8 @@ def no_double_backward(backward: Callable[..., T]) -> Callable[..., T]:
 
     torch's `once_differentiable` returns an output without a derivative. If another path leads to
     the same input, or with allow_unused=True, autograd leaves that output out and the second
-    derivative is wrong. So this raises as soon as a graph of the gradient is requested.
+    derivative is wrong. The error is therefore raised as soon as a graph of the gradient is
+    requested.
 
     Raises:
         NotImplementedError: In the backward pass, under create_graph=True.

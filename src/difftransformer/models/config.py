@@ -86,7 +86,7 @@ class Options:
     """A frozen group of settings; the constructor checks the type and bounds of each value.
 
     Raises:
-        ConfigError: Names the key, its value and what is allowed.
+        ConfigError: A value is invalid; the message names key, value and allowed values.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid", "strict": True, "allow_inf_nan": False}

@@ -39,15 +39,15 @@ def chunked_cross_entropy(
     rounded chunk by chunk, are in float32.
 
     Args:
-        hidden: [N, D] final hidden states.
-        weight: [V, D] output matrix.
-        targets: [N] ids.
+        hidden: Final hidden states [N, D].
+        weight: Output matrix [V, D].
+        targets: Token ids to predict, [N].
         chunk: C, the largest number of positions whose logits exist at a time.
-        weights: [N] factor of each position's loss; None: 1/N.
-        compiled: Let torch.compile fuse the loss and its gradient; for GPUs.
+        weights: Factor of each position's loss, [N]; None: 1/N.
+        compiled: Whether torch.compile fuses the loss and its gradient, for GPUs.
 
     Returns:
-        Scalar in nats, float32.
+        The loss, a scalar in nats, float32.
     """
     if weights is None:
         weights = torch.full((len(targets),), 1 / len(targets), device=hidden.device)

@@ -154,8 +154,8 @@ def layer_activations(
     Args:
         config: The model.
         backend: Attention backend, as `kernels.choose_backend` returns it.
-        queries: T, positions computed at a time.
-        keys: S, T plus the positions in a cache.
+        queries: Number of positions computed at a time, T.
+        keys: T plus the number of positions in a cache, S.
         precision: "fp32", or "bf16" for autocast.
         masked: Whether a mask separates the documents of a row.
         grad: Whether a backward pass follows; without it `blocked` holds one block of maps.

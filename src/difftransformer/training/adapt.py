@@ -99,7 +99,7 @@ def first_batches(
 def _open_parent(
     run_config: RunConfig, folder: Path | None, dataset: PackedDataset, device: torch.device
 ) -> HFCausalLM:
-    """Return the parent as a model of transformers, with the positions of this run."""
+    """Return the parent as a transformers model, with the max_positions of this run."""
     config = run_config.training
     backend = choose_backend(config.backend, device.type, config.precision)
     names = {ours: name for name, ours in BACKENDS.items()}

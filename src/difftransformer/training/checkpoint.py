@@ -342,7 +342,7 @@ def _read(folder: Path, step: int, like: Mapping[str, Tensor], group: ProcessGro
 
 
 def _unreadable(folder: Path, error: OSError) -> CheckpointError:
-    """Return the error for a disk or its permissions, which leaves the checkpoint as it is."""
+    """Return the error for a failing disk or missing permissions; the checkpoint is not renamed."""
     return CheckpointError(
         f"checkpoint {folder} cannot be read ({_reason(error)}): nothing was changed; fix that "
         "and start again to continue"

@@ -18,7 +18,7 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.training.objective import HiddenStates
 
 GRAPHS = 200
-"""Graphs per function: variants, backends and shapes that a process compiles it for."""
+"""Largest number of graphs per function: variants, backends and shapes in one process."""
 
 
 def compiled_states(model: LanguageModel, **options: Any) -> HiddenStates:

@@ -16,7 +16,7 @@ RENDEZVOUS = "DIFFTRANSFORMER_RENDEZVOUS"
 """Environment variable: number of nodes, and host and port of the first: `2 node17:29500`."""
 
 _QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-"""Torch's store warns with a stack trace when a process is gone."""
+"""Environment variables that hide the stack trace of torch's store when a process ends."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,10 @@ def launch(world_size: int, words: Sequence[str], on_gpus: bool) -> int:
 
 
 def _shutdown_timeout() -> list[str]:
-    """Let stopped processes end their step and write a checkpoint: torchrun kills after 30 s."""
+    """Return torchrun's option for the time in which stopped processes can write a checkpoint.
+
+    Its default is 30 s.
+    """
     from torch.distributed.run import get_args_parser
 
     name = "--shutdown-timeout"

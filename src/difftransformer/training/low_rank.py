@@ -209,7 +209,7 @@ def _projection_rank(kind: str, rank: int, short: int) -> int:
 def random_projection(shape: torch.Size, rank: int, seed: int) -> Tensor:
     """Return APOLLO's random projection P for a matrix of this shape, [rank, shorter side].
 
-    It is drawn as the authors do.
+    It is drawn in the same way as by APOLLO's authors.
     """
     generator = torch.Generator().manual_seed(seed)
     short = min(shape)

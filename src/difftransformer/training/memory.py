@@ -37,10 +37,10 @@ CHECKPOINTED_LAYERS = 4.5
 """Layers whose activations a CPU process holds at a time with activation checkpointing: the one
 recomputed, its gradients, and fragmentation (measured). A GPU has the first two."""
 ADAPTED_LAYER = 0.75
-"""Fraction of a layer's activations in use in its backward pass, for models of transformers, whose
-layers free more on the way (measured); 1 for ours."""
+"""Fraction of a layer's activations in use during its backward pass in transformers models, whose
+layers free more of them early (measured); in our models it is 1."""
 ADAPTED_FRAGMENTATION = 2.0
-"""Memory of an adapted model of transformers that keeps freed memory, as a multiple (measured)."""
+"""Memory of a fine-tuning process that keeps freed memory, as a multiple (measured)."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from difftransformer.models.documents import segment_ids_from_eos
 from difftransformer.models.loss import chunked_cross_entropy, token_losses
 
 HiddenStates = Callable[[Tensor], Tensor]
-"""Tokens [B, T] -> hidden states [B, T, D]."""
+"""Function from tokens [B, T] to hidden states [B, T, D]."""
 
 
 def document_end(config: TrainingConfig, dataset: PackedDataset) -> int | None:
@@ -52,7 +52,7 @@ def within_documents(states: Callable[..., Tensor], end: int | None) -> HiddenSt
 
 
 LM_WEIGHT = 0.5
-"""Weight of the targets besides the answers, in rows with answer positions."""
+"""Weight of all targets that are not answers, in rows with answer positions."""
 
 
 class Objective:

@@ -107,7 +107,7 @@ def training_metrics(
 
 
 def _retrieval_metrics(history: History, probe: ProbeConfig) -> Metrics:
-    """``steps_to_learn``, None if it did not; ``learned``: 1 or 0 accordingly."""
+    """Return ``steps_to_learn``, None if retrieval was not learned, and ``learned``, 1 or 0."""
     step = learned_at(history, probe)
     metrics: Metrics = {"steps_to_learn": step, "learned": int(step is not None)}
     columns = map(accuracy_column, probe.needles)

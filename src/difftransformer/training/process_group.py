@@ -16,7 +16,7 @@ from difftransformer.models.language_model import LanguageModel
 T = TypeVar("T")
 M = TypeVar("M", bound=LanguageModel)
 InitModule = Callable[[M, str, nn.Module], None]
-"""Sets the parameters of one module of a model, given its name."""
+"""Function that sets the parameters of one module of a model, given the module's name."""
 
 
 class ProcessGroup:

@@ -9,8 +9,8 @@ from pathlib import Path
 from difftransformer.tracking.tracker import Tracker
 
 PROFILE_STEPS = "DIFFTRANSFORMER_PROFILE_STEPS"
-"""Environment variable: how many steps to trace. It is not a setting of the run, since a setting
-would retrain it."""
+"""Environment variable for the number of steps to trace. It is not a setting of the run, since a
+change of a setting would retrain the run."""
 TRACE = "profile.json.gz"
 
 logger = logging.getLogger(__name__)

@@ -189,7 +189,7 @@ def _exit_after_peer_report(store: Store) -> None:
 
 
 def _is_peer_failure(error: Exception) -> bool:
-    """Return whether an error is how the end of another process appears in this one."""
+    """Return whether an error in this process is caused by the end of another process."""
     if is_out_of_memory(error) or not isinstance(error, RuntimeError):
         return False
     return isinstance(error, dist.DistError) or _LOST.search(str(error)) is not None

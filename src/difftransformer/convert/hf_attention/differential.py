@@ -1,4 +1,4 @@
-"""Shared by readers of differential layers: DIFF V1's lambda, and a check of the layer's output.
+"""Functions for readers of differential layers: DIFF V1's lambda, and a check of the output.
 
 Modelling code that ships with weights can change without notice, so the captured maps are verified:
 the layer's output at the last position must follow from them.
@@ -26,7 +26,7 @@ class DifferentialLayer(NamedTuple):
     """A differential attention layer of a transformers model, as its reader interprets it.
 
     Attributes:
-        captured: Its attention, with values [B, G, T, 2d] and the output projection.
+        captured: The captured attention, with values [B, G, T, 2d] and the output projection.
         norm: The norm of a head's output of 2d.
         head_scale: Factor of the head's output after the norm, 1 - lambda_init.
     """

@@ -42,8 +42,8 @@ class NoiseMaps(NamedTuple):
     Each of the N maps is shared by H / N neighboring heads.
 
     Attributes:
-        queries: [B, N, T, d].
-        keys: [B, G, T, d].
+        queries: Queries of the noise heads, [B, N, T, d].
+        keys: Keys of the noise heads, [B, G, T, d].
         lam: Factor of the subtracted maps, a scalar.
     """
 
@@ -58,11 +58,11 @@ class CapturedAttention:
 
     Attributes:
         layer: 0-based index of the layer.
-        queries: [B, H, T, d], with rotary positions applied.
-        keys: [B, G, T, d], likewise; each serves H / G neighboring heads.
+        queries: Queries [B, H, T, d], with rotary positions applied.
+        keys: Keys [B, G, T, d], likewise; each serves H / G neighboring heads.
         scale: Factor of the logits.
-        values: [B, G, T, e].
-        noise: The subtracted maps; None: heads have one map.
+        values: Values [B, G, T, e].
+        noise: Inputs of the subtracted maps; None: heads have one map.
         softcap: c, if logits are soft-capped to c tanh(logits / c); None: they are not.
         mask: Function that returns the mask of a range of queries.
         projection: The output projection, which takes [B, T, H e]; None: not found.

@@ -1,7 +1,8 @@
 """Registry of the readers that capture attention maps of transformers models.
 
-To add an architecture, write a file here with a `Reader` and one line below. Other architectures
-are read at transformers' AttentionInterface (see `softmax`). A reader is imported when needed.
+To add an architecture, write a file with a `Reader` in this folder and a line in `_READERS`. Other
+architectures are read through transformers' AttentionInterface (see `softmax`). A reader is
+imported when it is needed.
 """
 
 from collections.abc import Callable

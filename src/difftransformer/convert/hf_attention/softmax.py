@@ -1,8 +1,8 @@
 """Capture of the attention of models that use transformers' AttentionInterface.
 
 Llama, Qwen, Mistral, Gemma and most decoders of transformers do. A registered attention function
-gets queries and keys after norms and rotary positions, and computes the output from the maps that
-it hands on.
+gets queries and keys after norms and rotary positions, and computes the output from the same
+inputs that it passes to the callback.
 """
 
 from collections.abc import Callable, Iterator

@@ -27,7 +27,7 @@ class Cache(Protocol):
 
 
 class Attention(nn.Module):
-    """One attention layer: [B, T, D] -> [B, T, D].
+    """Base class of the attention variants: one attention layer, [B, T, D] -> [B, T, D].
 
     A variant creates its parameters in `__init__` and computes its equations in `forward`.
     `attention_weights` and `component_maps` return its attention maps for analysis.
@@ -132,8 +132,8 @@ class Attention(nn.Module):
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return each head's positive and subtracted attention map, not multiplied by lambda.
 
-        Each [B, H, T, S]; arguments as for `attention_weights`. None if heads have one map, or more
-        than two.
+        Each map is [B, H, T, S]; arguments as for `attention_weights`. None if heads have one map,
+        or more than two.
         """
         return None
 
@@ -156,6 +156,6 @@ class Attention(nn.Module):
         Args:
             name: Attribute name of the parameter.
             parameter: The parameter, initialized in place.
-            generator: Used for this parameter only, seeded with its name.
+            generator: Random generator for this parameter only, seeded with the parameter's name.
         """
         raise NotImplementedError(f"{type(self).__name__} does not initialize {name}")

@@ -178,7 +178,8 @@ def configure(
         applied and are 1.
 
     Raises:
-        ConfigError: Names the key, its value, what is allowed and the nearest name.
+        ConfigError: A setting is invalid; the message names the key, its value, the allowed values
+            and the nearest name.
     """
     if isinstance(options, AttentionConfig):
         config = options
