@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class UserError(Exception):
-    """Base class of users' mistakes, of which commands print the message and exit with status 2."""
+    """A user's mistake. Commands print its message and exit with status 2."""
 
 
 class ConfigError(UserError):

@@ -80,7 +80,7 @@ def rerun(
     cores: Cores = _CORES,
     dry_run: DryRun = False,
 ) -> None:
-    """Train and evaluate the runs of an ablation again, from scratch, and update what shows them.
+    """Train and evaluate the runs of an ablation again from scratch, and update its artifacts.
 
     Runs Snakemake in the current folder. It repeats the ablation's own trainings and rebuilds all
     existing artifacts that show these runs, by default with their current seeds. Other options

@@ -25,7 +25,7 @@ from difftransformer.provenance.command_errors import report_errors
 
 @command("check-config", INSPECT, "", "--scale paper")
 def check_config(scale: Scale = None, config_dir: ConfigDir = Path("config")) -> None:
-    """Validate the whole configuration at a scale and print what it contains."""
+    """Validate the whole configuration at a scale, and list its artifacts."""
     with report_errors():
         plan = load_plan(config_dir, scale)
         typer.echo(
@@ -44,7 +44,7 @@ def show(
     scale: Scale = None,
     config_dir: ConfigDir = Path("config"),
 ) -> None:
-    """Print the resolved configuration of a run, its parameters and how `match` sized it."""
+    """Print the resolved configuration of a run, its parameter counts and its `match` result."""
     with report_errors():
         plan = load_plan(config_dir, scale)
         slice = plan.jobs.run(run)

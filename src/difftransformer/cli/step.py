@@ -25,7 +25,7 @@ def state_ids(identity: JobIdentity) -> list[str]:
 
 
 class Files(BaseModel):
-    """Files of a job, by their names in its rule; also its seed and the results folder."""
+    """Input and output files of a job by name in its Snakemake rule; seed and results folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -124,7 +124,7 @@ class Step:
         return JobIdentity(self.rule, scale, run, fingerprint, **fields)
 
     def state(self, identity: JobIdentity) -> Path:
-        """Return the folder of a job's state; its name begins the job's fingerprint."""
+        """Return the path of the folder with a job's state, named after the job's fingerprint."""
         return Path(Layout(str(self.results), identity.scale).state(*state_ids(identity)))
 
     @contextmanager

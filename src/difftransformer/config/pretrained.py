@@ -61,7 +61,7 @@ _SUBTRACTING = {"DiffLlamaForCausalLM", "MotifForCausalLM", "Phi4FlashForCausalL
 
 
 def named(value: Any) -> Any:
-    """Return a model's name as a mapping with the key `name`; other values are unchanged."""
+    """Return ``{"name": value}`` for the name of a model, and any other value unchanged."""
     return {"name": value} if isinstance(value, str) else value
 
 

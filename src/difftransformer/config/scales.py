@@ -160,7 +160,7 @@ def sweep_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, Run
 
 
 def sweep_run(run: str, index: int) -> str:
-    """Return the name of the run of ``run`` at the ``index``-th learning rate of its grid."""
+    """Return the name of the sweep's run that trains ``run`` at its ``index``-th learning rate."""
     return f"sweep_{run}_{index}"
 
 

@@ -54,7 +54,7 @@ def module_stamps() -> list[tuple[str, int, int]]:
 
 
 def may_fork() -> bool:
-    """Return whether a fork of this process loses nothing: it has one thread and no open GPU."""
+    """Return whether a fork loses nothing: no other thread runs, and no GPU is open."""
     opened = "/proc/self/fd"
     for number in os.listdir(opened):
         with suppress(FileNotFoundError):  # the descriptor of this listing

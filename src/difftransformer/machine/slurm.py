@@ -59,7 +59,7 @@ def requeue_before_time_limit() -> None:
 
 @contextmanager
 def block_signals(*more: signal.Signals) -> Iterator[None]:
-    """Context manager: child processes started in the block ignore the time limit's signal.
+    """Context manager: block the time limit's signal in child processes started in the block.
 
     Slurm sends the signal to all processes of a job. It is blocked, together with the signals
     ``more``, since children inherit blocked signals but not handlers.

@@ -241,7 +241,7 @@ class Plan:
         return list(dict.fromkeys(files))
 
     def browsed(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the paths of folders with attention maps that the report shows of artifacts."""
+        """Return the paths of folders with the attention maps on artifacts' report pages."""
         sections = [(name, self.artifacts.available[name].sections) for name in artifacts]
         names = [
             name for name, parts in sections if any(part.typed_options.browsed for part in parts)

@@ -31,7 +31,7 @@ class Sizes:
         return self._sized(name, None)[0]
 
     def match(self, name: str) -> FFNMatch | None:
-        """Return how a run's FFN was sized by `match`; None if its recipe gives its sizes."""
+        """Return the ffn_dim that `match` chose for a run, with its error; None without `match`."""
         return self._sized(name, None)[1]
 
     def timed(self, config: Timing, rows: Sequence[str], trained: Sequence[str]) -> Models:

@@ -70,7 +70,7 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Hard-link ``source`` as ``target`` atomically, or copy it without support for hard links."""
+    """Make ``target`` a hard link to ``source`` atomically, or a copy if links are unsupported."""
     with replacing(target) as aside:
         try:
             aside.hardlink_to(source)

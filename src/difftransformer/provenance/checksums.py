@@ -46,7 +46,7 @@ def write_checked(main: Path, content: Mapping[str, Any], beside: Iterable[Path]
 
 
 def read_checked(main: Path) -> str | bytes:
-    """Return the JSON of a job's main output after verifying its checksum.
+    """Return the JSON text of a job's main output file after verifying its checksum.
 
     A file that is not JSON is returned unchanged: the caller reports it.
 
@@ -90,7 +90,7 @@ def verify_file(path: Path, main: Path, cure: str | None = None) -> None:
 
 
 def digest(path: Path) -> str:
-    """Return the hexadecimal digest of a file as the module docstring defines it.
+    """Return the digest of a file: its SHA-256, computed over blocks for more than 64 MiB.
 
     An unmodified file is read once per process.
     """

@@ -71,7 +71,7 @@ def config_fingerprint(obj: Any) -> str:
 def job_fingerprint(
     stage: str, config: Any, code: str, inputs_digest: str, seed: int | None
 ) -> str:
-    """Return the fingerprint of a job.
+    """Return the SHA-256 that identifies a job by its stage, config, code, inputs and seed.
 
     Args:
         stage: Kind of job, such as "training".

@@ -80,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 
 class MlflowRuns:
-    """The MLflow runs of a results folder in a store; a missing SQLite file is created.
+    """The MLflow runs of a results folder in an MLflow store; a missing SQLite file is created.
 
     Args:
         uri: Address of the store, from `address.resolve_uri`.

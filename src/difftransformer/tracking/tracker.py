@@ -122,7 +122,7 @@ class RunTracker:
         self._append("artifact", path=f"{ARTIFACTS}/{path.name}")
 
     def rewind(self, step: int) -> None:
-        """Note that the job resumes after ``step`` (0: from scratch).
+        """Prepare for a job that resumes after ``step``; step 0 means from scratch.
 
         Metrics of later steps in the history are kept. The resumed job logs them again, some with
         another value, such as its speed, and these repeated metrics are ignored.
