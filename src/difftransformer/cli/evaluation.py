@@ -53,7 +53,7 @@ def judge_answers(step: Step) -> None:
         from difftransformer.config.judges import JudgmentConfig, judged_suite
 
         config, output = step.read(JudgmentConfig), step.output()
-        # Imported by name: each evaluation with answers has a judge of its own.
+        # Imported by name, since each evaluation with answers has its own judge module.
         judge = import_module(module_of(evaluation(config.kind).name, "judge"))
         generated = judge.open_answers(config, step.required("result"), step.seed)
         fields = {
@@ -76,7 +76,7 @@ def judge_answers(step: Step) -> None:
 
 def benchmark(step: Step) -> None:
     """Run the job of the rule `benchmark`: time the models of a benchmark on this machine."""
-    # Silences the messages of torch's profiler; read when torch is imported.
+    # Silences torch's profiler. The variable is read when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with report_errors(step.log):
         from difftransformer.config.evaluations import BenchmarkConfig

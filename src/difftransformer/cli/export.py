@@ -45,7 +45,7 @@ def publish(
 
         if public and not push_to:
             raise UserError("--public needs a repository: give --push-to OWNER/NAME")
-        if push_to:  # before anything is written
+        if push_to:  # check before writing anything
             hub.require_token()
             hub.require_name(push_to)
         # The upload of an earlier call may have failed: then the folder is complete already.

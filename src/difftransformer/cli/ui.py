@@ -56,7 +56,7 @@ def ui(
         reports = f"http://{HOST}:{port + 1}/{token}"
         mlflow = f"http://{HOST}:{port}/{token}" if own else bare_address(uri)
         listening = _listen(port) if own else None
-        # Databricks has its own web interface, at an address that the store's does not tell.
+        # Databricks has its own web interface; its address does not follow from the store's.
         has_server = own or uri.startswith("http")
         runs = _Runs(uri if has_server else "off", root, mlflow)
         with report_server(root, port + 1, runs.find, token) as server:
@@ -118,7 +118,7 @@ class _Runs:
             return {}
         try:
             paths = self._store().views()
-        except Exception as error:  # of many kinds; reports are served without views
+        except Exception as error:  # MLflow raises many kinds; reports are served without views
             logger.warning("%s: %s: no views of its experiments", self._uri, in_one_line(error))
             return {}
         return {stage: self._mlflow + path for stage, path in paths.items()}

@@ -62,7 +62,7 @@ def _check_labels(artifacts: Artifacts, labels: Mapping[str, str], location: str
     for name, index, part in sections:
         runs_by_label: dict[tuple[str | None, str | None], str] = {}
         for number, row in enumerate(part.rows):
-            label = row.label or labels.get(row.run)  # an unknown run is refused by its name
+            label = row.label or labels.get(row.run)  # another check reports an unknown run
             other = runs_by_label.setdefault((label, row.paired_run), row.run)
             if label is not None and other != row.run and not part.typed_options.swept:
                 raise ConfigError(

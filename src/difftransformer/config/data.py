@@ -256,7 +256,7 @@ class DatasetConfig(Settings):
         return None
 
     def longest(self, split: str) -> int | None:
-        """Return the maximum tokens of a document, or window of one, in a split, or None."""
+        """Return the maximum tokens of a document or window in a split; None: no limit."""
         return self.max_document_tokens if split == "train" else self.longest_held_out
 
     @property

@@ -108,6 +108,6 @@ def _refuse(error: OSError) -> None:
 
 
 def as_named(path: Path) -> Path:
-    """Return a path relative to the working directory if it is inside, or else unchanged."""
+    """Return a path as relative if it is inside the working directory, or else unchanged."""
     cwd = Path.cwd()
     return path.relative_to(cwd) if path.is_relative_to(cwd) else path

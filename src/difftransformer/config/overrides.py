@@ -22,7 +22,7 @@ def overrides(resolver: ConfigResolver, run: str) -> str:
     for name in _behind(resolver, run):
         if name in resolver.project.overrides:
             before = dict(flat(configured.run(name).model_dump(mode="json")))
-            before |= flat(configured.layers(name).values)  # sizes before factors are multiplied in
+            before |= flat(configured.layers(name).values)  # unscaled sizes
             after = flat(resolver.project.overrides[name])
             changed = [f"{key} = {new}" for key, new in after if before.get(key) != new]
             changes += [change if name == run else f"{name}: {change}" for change in changed]

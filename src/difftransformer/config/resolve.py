@@ -168,7 +168,7 @@ class ConfigResolver:
                 if member in self._derived:
                     require_same_text(changes, layer_location, "sources" in self.datasets[member])
                 if entry is self.datasets[member] and "sources" in changes:
-                    layers.values.pop("sources", None)  # other text in the base's token ids
+                    layers.values.pop("sources", None)  # the sources replace the base's
                 layers.add(changes, layer_location)
         return validate(DatasetConfig, layers.values, f"{location}.{name}", layers.origin)
 

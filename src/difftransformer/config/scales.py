@@ -61,7 +61,7 @@ def inherited(runs: Runs, location: str) -> dict[str, RunEntry]:
 def tuned_as(
     runs: Runs, rates: Mapping[str, float], name: str, recipe: str, location: str
 ) -> str | None:
-    """Return the run whose tuned learning rate another run uses; None: it uses its recipe's rate.
+    """Return the run whose tuned learning rate the run ``name`` uses; None: the recipe's rate.
 
     The result is the run itself, or its nearest base with the same recipe and adaptation method.
 

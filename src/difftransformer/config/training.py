@@ -156,7 +156,7 @@ class TrainingConfig(Settings):
         False,
         meaning="Keep attention within the documents of packed text; positions restart in each. "
         "Validation while training does, too; evaluations read whole windows.",
-        exclude_if=lambda on: not on,  # runs without it keep their settings, byte for byte
+        exclude_if=lambda on: not on,  # keeps the settings of runs without it byte-identical
     )
     validate_every: int | None = setting(
         None,

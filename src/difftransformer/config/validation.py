@@ -97,7 +97,7 @@ def _describe(
             raw = json.loads(raw)
         except (ValueError, RecursionError):
             raw = details[0].get("input")
-    # An unknown key explains a missing one better than the other way round.
+    # Prefer an unknown key to a missing one: a misspelled key raises both errors.
     detail = min(details, key=lambda item: item["type"] == "missing")
     path = _path_in(raw, detail["loc"])
     key_location = (origin(tuple(map(str, path))) if origin else "") or location

@@ -107,7 +107,7 @@ def _portable(error: Exception) -> Exception:
         portable: Exception = ForkingPickler.loads(
             ForkingPickler.dumps(error)
         )  # as a pipe sends it
-    except Exception:  # a local class, or one whose arguments are lost
+    except Exception:  # of a local class, or of a class that does not pickle its arguments
         portable = RuntimeError(in_one_line(error))
     portable.add_note("".join(traceback.format_exception(error)))
     return portable

@@ -70,5 +70,5 @@ def _survives_a_fork(thread: str) -> bool:
     try:
         with open(f"/proc/self/task/{thread}/comm") as name:
             return name.read().strip() == "jemalloc_bg_thd"
-    except OSError:  # the thread has just ended: the next call may be forked
+    except OSError:  # the thread has just ended, so the next call may be forked
         return False

@@ -328,5 +328,5 @@ def _become(
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(line_buffering=output is sys.stderr or output.isatty())
-    if "numpy.random" in sys.modules:  # `random` does this by itself
+    if "numpy.random" in sys.modules:  # the module `random` reseeds itself after a fork
         sys.modules["numpy.random"].seed()

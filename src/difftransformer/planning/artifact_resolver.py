@@ -150,7 +150,7 @@ class ArtifactResolver:
             for row, grid_row in zip(part.rows, grid_rows, strict=True)
             for member in self._rows(row, grid_row, members, facts, sweeps)
         ]
-        # The scale decides what is swept; the artifact only orders it.
+        # The scale sets the swept runs; the artifact only sets their order.
         swept = part.typed_options.swept
         swept_rows = [row for row in rows if not swept or row.run in sweeps]
         if not swept_rows:

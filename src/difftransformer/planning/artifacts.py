@@ -310,7 +310,7 @@ class Artifacts:
         sweep = self.jobs.resolver.scale.sweeps.get(name)
         swept: dict[str, list[SweepRow]] = {}
         for run, rates in () if sweep is None else sweep.rates().items():
-            configured = self.jobs.run(run).training.lr  # at its own rate it is the run itself
+            configured = self.jobs.run(run).training.lr  # this rate needs no new run
             swept[run] = [
                 SweepRow(
                     run=run,

@@ -18,9 +18,9 @@ def built(plan: Plan) -> list[str]:
 
 
 def built_users(plan: Plan, artifact: str) -> list[str]:
-    """Return ``artifact`` and the names of all existing artifacts that show a run it owns.
+    """Return the names of ``artifact`` and of existing artifacts that show its owned runs.
 
-    An artifact owns the runs that `Plan.owned_runs` returns.
+    The owned runs of an artifact are those that `Plan.owned_runs` returns.
     """
     owned, existing = set(plan.owned_runs(artifact)), set(built(plan))
     return [

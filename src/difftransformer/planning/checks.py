@@ -38,7 +38,7 @@ def check_run(
     training, dataset = run_config.training, resolver.dataset(run_config.dataset)
     tokens, batch = dataset.tokens, training.tokens_per_step
     if dataset.generated is None:
-        batch += 1  # windows of text share a token; budgets of generated rows count only targets
+        batch += 1  # windows of text overlap by a token; generated rows count targets only
     if tokens is not None and tokens < batch:
         raise ConfigError(
             f"{resolver.folder / 'datasets.yaml'}: datasets.{run_config.dataset}.tokens: "

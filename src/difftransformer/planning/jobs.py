@@ -176,7 +176,7 @@ class Jobs:
         return code_fingerprint(ENTRIES[rule], selected, on_gpu=on_gpu)
 
     def modules(self, rule: str, *parts: str) -> list[str]:
-        """Return the names of the modules that a job imports; its arguments are those of `code`."""
+        """Return the names of the modules that a job imports; the arguments are those of `code`."""
         selected = (name.partition(":")[0] for name in self._selected(rule, parts))
         return list(dict.fromkeys([ENTRIES[rule], *selected]))
 

@@ -118,7 +118,7 @@ class Plan:
         return machine
 
     def require_room(self, runs: Iterable[str]) -> None:
-        """Check that trainings fit into the memory of the scale's GPU, if it configures a machine.
+        """Check that trainings fit into the memory of the scale's GPU, if the scale names one.
 
         Args:
             runs: Names of the runs to train.
@@ -215,7 +215,7 @@ class Plan:
         return [*self.files(artifacts), *verdicts, layout.report, layout.report_sums]
 
     def earlier_artifacts(self, requested: Sequence[str]) -> list[str]:
-        """Return the completely built artifacts that are not among the ``requested`` ones."""
+        """Return the names of completely built artifacts that this call does not request."""
         return [
             name
             for name in self.artifacts.available
@@ -304,7 +304,7 @@ class Plan:
     # --- rerunning one ---
 
     def owned_runs(self, artifact: str) -> list[str]:
-        """Return the runs that only this artifact needs, or all its runs if it declares none."""
+        """Return the runs that only this artifact needs, or else all runs that it shows."""
         config = self.require(artifact, "rerun")
         return config.owned_runs or self.artifacts.runs(artifact)
 

@@ -100,7 +100,7 @@ def _remove_leftovers(target: Path) -> None:
         if not (match := pattern.fullmatch(name)):
             continue
         path = target.with_name(name)
-        with suppress(FileNotFoundError):  # its writer may just have finished
+        with suppress(FileNotFoundError):  # the process that writes it may just have finished
             if match[1] == _host():
                 dead = not psutil.pid_exists(int(match[2]))
             else:

@@ -98,7 +98,7 @@ def digest(path: Path) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a whole file in hexadecimal, as the command `sha256sum` prints it."""
+    """Return the SHA-256 of a whole file in hexadecimal, as printed by the command `sha256sum`."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

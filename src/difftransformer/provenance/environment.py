@@ -145,7 +145,7 @@ def git_state(folder: Path = _SOURCES) -> tuple[str, bool | None]:
 
 def _git(folder: Path, *arguments: str) -> str:
     environment = {key: text for key, text in os.environ.items() if key not in _GIT_LOCATIONS}
-    environment["GIT_OPTIONAL_LOCKS"] = "0"  # jobs run beside each other: never lock the index
+    environment["GIT_OPTIONAL_LOCKS"] = "0"  # jobs run in parallel, so git must not lock the index
     return subprocess.run(
         ["git", "-C", str(folder), *arguments],
         env=environment,
@@ -195,7 +195,7 @@ def _peak_memory_gib() -> float | None:
     except (OSError, IndexError, ValueError):
         if sys.platform != "darwin":
             return None
-        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # bytes there
+        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # in bytes
     return round(kibibytes / 2**20, 3)
 
 

@@ -193,7 +193,7 @@ class Layout:
 
     @property
     def states(self) -> str:
-        """Path of the folder with the states from which jobs resume; it has one folder per rule."""
+        """Path of the folder with the states from which jobs resume, one folder per rule."""
         return f"{self.home}/state"
 
     def state(self, *ids: str) -> str:

@@ -60,7 +60,7 @@ def model_digest(model: PretrainedModel) -> str:
 def _require_sentencepiece(path: Path) -> None:
     """Check that transformers can read a tokenizer.model, unless it is text: that is tiktoken's."""
     with path.open("rb") as file:
-        binary = file.read(1) == b"\n"  # the tag of the first piece
+        binary = file.read(1) == b"\n"  # protobuf tag of the first piece
     if binary and find_spec("sentencepiece") is None:
         raise CheckpointError(
             f"{path}: needs the package sentencepiece, since there is no tokenizer.json: `pip "

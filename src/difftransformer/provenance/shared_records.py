@@ -22,7 +22,7 @@ Records = dict[str, dict[str, Any]]
 
 
 def fetch_records(url: str, folder: Path) -> None:
-    """Copy into ``folder`` the shared records that are newer than its own or missing there.
+    """Copy shared records into ``folder`` if they are newer than its records, or missing.
 
     Args:
         url: URL of the storage folder with the shared records.

@@ -42,7 +42,7 @@ def storage_errors(url: str, what: str) -> Iterator[None]:
         yield
     except CheckpointError:
         raise
-    except Exception as error:  # a storage library has its own
+    except Exception as error:  # storage libraries raise exceptions of their own classes
         message = f"{url}: {what} ({in_one_line(error)})"
         if isinstance(error, ImportError):
             raise CheckpointError(f"{message}; for s3: {install('s3')}") from error

@@ -24,7 +24,7 @@ def is_disk_ephemeral() -> bool:
 
 
 def set_default_uri(configured: str | None) -> None:
-    """Set the environment variable with the store's address, unless it is set already.
+    """Set the variable MLFLOW_TRACKING_URI to an address, unless the variable is set already.
 
     This process and its jobs read the variable.
 

@@ -47,7 +47,7 @@ def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
     with locked(tracking_store(root) / "lock"):
         if file is not None and not file.exists():
             _make_database(uri, file)
-            for sent in root.rglob(SENT):  # positions in a deleted file
+            for sent in root.rglob(SENT):  # they are positions in a deleted SQLite file
                 sent.unlink()
         client = MlflowClient(tracking_uri=uri)
         if file is not None:
@@ -61,13 +61,13 @@ def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
 def _make_database(uri: str, path: Path) -> None:
     """Create a SQLite file atomically, since an interrupted migration cannot be resumed."""
     with replacing(path) as aside:  # removes the temporary files of dead processes
-        for name in ("journal", "wal", "shm"):  # of a killed process with the same id
+        for name in ("journal", "wal", "shm"):  # left by a killed process with the same id
             aside.with_name(f"{aside.name}-{name}").unlink(missing_ok=True)
         scheme, _, name = uri.partition("///")
         temporary = f"{scheme}///{aside}" + "".join(name.partition("?")[1:])
         client = MlflowClient(tracking_uri=temporary)
         for default in client.search_experiments():
-            client.delete_experiment(default.experiment_id)  # it would never get a run
+            client.delete_experiment(default.experiment_id)  # not used by any job
 
 
 def _workspace(path: Path) -> tuple[str, str]:

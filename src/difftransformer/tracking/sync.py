@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAX_PAUSE = 300.0  # seconds between attempts while a store is down
 _MAX_WAIT = 60.0  # seconds that a job waits at its end if its disk is lost with it
 _LOG_INTERVAL = 15.0
-_MAX_FAILURES = 3  # in a row; then the store counts as down
+_MAX_FAILURES = 3  # consecutive failures after which the store counts as down
 _CHECK_LOGIN = (
     "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or PGPASSWORD of a database"
 )
@@ -163,7 +163,7 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
                 runs.send(state)
                 unsent.remove(state)
                 failures = 0
-            except Exception as error:  # of one run; the next may succeed
+            except Exception as error:  # sending one run failed; the next may succeed
                 reason, failures = reason_of(error), failures + 1
                 if failures == _MAX_FAILURES:
                     break

@@ -78,7 +78,7 @@ class RunTracker:
         path = state / HISTORY_FILE
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         wait_for_lock(self._descriptor)
-        self._size = complete_size(state)  # the next write removes a line cut by a kill
+        self._size = complete_size(state)  # the next write removes an incomplete last line
         self._buffer: list[Record] = []
         self._points: dict[tuple[str, int], float] = {}
         self._texts: dict[tuple[str, str], str] = {}
