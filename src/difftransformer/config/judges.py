@@ -33,8 +33,7 @@ class LexicalJudge(Settings):
     function words), at least `content_share` must occur in a summary, and all in an answer.
 
     The judge does not notice a wrong relation between right words, and it counts a correct
-    paraphrase as unsupported. It detects words that the document does not contain, and does not
-    read the text.
+    paraphrase as unsupported. The result is a lower bound of hallucination on copied words.
     """
 
     kind: Literal["lexical"] = setting("lexical", meaning="Which judge it is.")

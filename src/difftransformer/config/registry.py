@@ -50,7 +50,7 @@ class ClaimContrast(Settings):
 
 
 class Domain(Settings, str_strip_whitespace=True):
-    """Model size and training of a paper's claim; smaller ones test the claim at their scale."""
+    """Smallest model and shortest training about which the paper makes a claim, and its data."""
 
     parameters: float = setting(meaning="Smallest model of the paper", unit="parameters")
     tokens: float = setting(meaning="Shortest training of the paper", unit="tokens")

@@ -176,7 +176,7 @@ def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
 def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
     """Yield a line per dataset with the most epochs that any of ``runs`` trains on it.
 
-    The line of the longest training comes first.
+    The dataset with the most epochs comes first.
     """
     longest: dict[str, float] = {}
     for run in runs:
