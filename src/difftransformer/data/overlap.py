@@ -128,7 +128,6 @@ def largest_subset_within(
     """Return the indices of the documents to keep so that their overlap is at most ``max_share``.
 
     The indices are ascending. The overlap is the share of overlapping tokens in all tokens kept.
-
     Documents with the largest shares of overlapping tokens are dropped first.
     """
     if max_share is None:

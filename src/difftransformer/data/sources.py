@@ -37,9 +37,8 @@ _MISSING = object()
 class StdlibText:
     """A source with the .py files of Python's standard library, ordered by their path's SHA-256.
 
-    A budget of tokens therefore takes a random sample of the library. The text depends only on the
-    Python version: files written at build time or by a distribution (``_sysconfigdata*``,
-    links) are excluded.
+    A budget of tokens therefore takes a random sample. The text depends only on the Python version:
+    files written at build time or by a distribution (``_sysconfigdata*``, links) are excluded.
     """
 
     kind = "builtin"
@@ -133,10 +132,7 @@ class Files:
 
     @property
     def training_files(self) -> list[Path]:
-        """Paths of the files of ``globs``, in order.
-
-        Without validation globs, both splits are taken from them.
-        """
+        """Paths of the files of ``globs``, in order; of both splits without validation globs."""
         return self._files["train"]
 
     @property
@@ -146,11 +142,7 @@ class Files:
 
     @property
     def skipped_files(self) -> tuple[list[Path], list[Path]]:
-        """Skipped paths in the source's folders.
-
-        Returns:
-            Files with unsupported endings; hidden files and folders.
-        """
+        """Files with unsupported endings, and hidden files and folders, in the source's folders."""
         patterns = [*self._config.globs, *self._config.validation]
         folders = [read_folder(Path(name)) for pattern in patterns for name in _glob(pattern)]
         files = {path for folder in folders for path in folder.files if not is_readable(path)}

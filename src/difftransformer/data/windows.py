@@ -35,7 +35,7 @@ class Excerpt(NamedTuple):
     before: Cursor
 
     def cursor_after(self, window: int, last: bool) -> Cursor:
-        """Return the cursor after a window, which is the ``last`` window of this excerpt or not."""
+        """Return the cursor after a window; ``last``: whether the window is the excerpt's last."""
         if last:
             return self.document.cursor._replace(window=_round(window).start)
         return self.before._replace(window=window + 1)

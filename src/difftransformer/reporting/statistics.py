@@ -232,7 +232,7 @@ class Survival(NamedTuple):
     def median(self) -> float | None:
         """Time at which the curve falls below one half, None if it does not.
 
-        If the curve equals one half over a range of times, it is the middle of the range.
+        If the curve equals one half over a range of times, the median is the middle of the range.
         """
         ends = [
             self.times[self.shares <= 0.5 + _ROUNDING],

@@ -127,7 +127,7 @@ def deviations_note(artifact: ResolvedArtifact) -> list[str]:
 
 
 def proxy_title(title: str, items: str | None) -> str:
-    """Return a section title that marks ``items`` as a synthetic proxy; None: no proxy."""
+    """Return a section title that names ``items`` as a synthetic proxy; unchanged if None."""
     return title if items is None else f"{title} (synthetic proxy: {items})"
 
 

@@ -79,7 +79,7 @@ def label_tokens(
 ) -> None:
     """Label the x axis with the tokens; those in the regions ``bold`` are bold.
 
-    If there are too many tokens, it is labeled with the ``names`` of the regions instead.
+    If there are too many tokens, the axis is labeled with the ``names`` of the regions instead.
     """
     regions = np.array(rows.regions)
     if names is None or len(rows.tokens) <= _MOST_TOKENS:

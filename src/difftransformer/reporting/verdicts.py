@@ -86,7 +86,7 @@ class Verdict(Settings):
 
     @property
     def words(self) -> str:
-        """Verdict in words, with the scale if that is outside the claim's domain."""
+        """Verdict in words, qualified by the scale where the claim's domain excludes the scale."""
         text: str = self.verdict
         if self.verdict == "no difference":
             text += f" (within {self.margin})"

@@ -127,9 +127,7 @@ class CheckpointStore:
             self._save(train_state)
 
     def wait(self, *, block: bool = True) -> None:
-        """Wait for the checkpoint that is being written in a thread, or raise its error.
-
-        Without ``block``, only raise the error of a write that has already failed.
+        """Wait for the checkpoint that is being written; without ``block`` only raise its error.
 
         Raises:
             CheckpointError: The checkpoint could not be written, see `save`.

@@ -104,7 +104,7 @@ class LowRankAdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Trained parameters."""
+        """Parameters that the optimizer updates."""
         return [*self._adamw.parameters, *(matrix.parameter for matrix in self._matrices)]
 
     @torch.no_grad()

@@ -20,7 +20,7 @@ class Optimizer(Protocol):
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Trained parameters, whose gradient norm is logged and clipped."""
+        """Parameters that the optimizer updates; their gradient norm is logged and clipped."""
 
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
         """Update the parameters from their gradients, and set the gradients to None.

@@ -52,7 +52,7 @@ class AdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Trained parameters."""
+        """Parameters that the optimizer updates."""
         return [slot.parameter for slots, _ in self._groups for slot in slots]
 
     @torch.no_grad()

@@ -112,7 +112,7 @@ class DexLinear(nn.Module, BaseTunerLayer):
         self.merged_adapters.append(name)
 
     def unmerge(self) -> None:
-        """Restore the base layer's weight from before `merge` exactly."""
+        """Restore exactly the weight that the base layer had before `merge`."""
         if self._unmerged_weight is not None:
             self._base_weight().data = self._unmerged_weight
             self._unmerged_weight = None
@@ -289,7 +289,7 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
 
 
 def num_heads(model: Any) -> int:
-    """Return the number of output heads of an attention module."""
+    """Return the number of output heads per layer of a model."""
     return int(model.config.get_text_config().num_attention_heads)
 
 

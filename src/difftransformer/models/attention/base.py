@@ -140,8 +140,8 @@ class Attention(nn.Module):
     def lambda_per_head(self, x: Tensor) -> Tensor | None:
         """Return lambda, the signed factor of the attention map that each head subtracts.
 
-        For inputs [B, T, D] it broadcasts to [B, T, H]. None if nothing is subtracted, or the
-        subtracted map has no factor.
+        For inputs [B, T, D] the result broadcasts to [B, T, H]. It is None if nothing is
+        subtracted, or the subtracted map has no factor.
         """
         return None
 

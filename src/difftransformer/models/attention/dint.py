@@ -74,8 +74,8 @@ class DintAttention(DifferentialAttention):
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
         """Return A1 - lambda A2 + lambda A3, [B, H, T, S].
 
-        A3 is the causal mean of A1 over queries. Per head it takes S^2 T / 2 multiply-adds and S T
-        memory.
+        A1 and A2 are the two softmax maps, and A3 is the causal mean of A1 over queries. Per head
+        A3 takes S^2 T / 2 multiply-adds and S T memory.
         """
         map1, map2 = self.component_maps(q, k, extra)
         T, S = map1.shape[2:]

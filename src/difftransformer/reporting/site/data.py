@@ -76,7 +76,7 @@ def settings(trainings: Iterable[Result]) -> dict[str, Any]:
 
 
 def cells(table: TableDocument) -> list[dict[str, Any]]:
-    """Return the sections of a table with their rows and the details of each cell, for scripts."""
+    """Return the sections of a table with rows and details of each cell, for report scripts."""
     return [
         {
             "rows": {row.run: row.label for row in section.rows},
@@ -179,7 +179,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def attention(maps: Sequence[PromptMaps], trainings: Iterable[Result]) -> dict[str, Any]:
-    """Return attention maps by prompt and run, and λ by run and layer, for the scripts."""
+    """Return attention maps by prompt and run, and λ by run and layer, for report scripts."""
     prompts: dict[str, dict[str, Any]] = {}
     for prompt_map in maps:
         prompts.setdefault(prompt_map.prompt, {})[prompt_map.run] = {

@@ -71,7 +71,7 @@ class Kernel(NamedTuple):
 
     @property
     def most_ahead(self) -> int:
-        """Largest number of maps whose scores the kernel can compute one tile ahead."""
+        """Largest number of maps whose scores the kernel can compute one tile ahead of use."""
         if self.name in ("forward", "keys_atomic"):
             return 0
         return self.maps - (self.name == "of_values")
