@@ -105,7 +105,7 @@ class Rebuild:
             words: The rule, or the words of the call.
             tracking: Address of the store.
             limit: No file may grow beyond this size in bytes.
-            stderr: Descriptor that gets what it says.
+            stderr: Descriptor for its output.
         """
 
         def target() -> None:
@@ -126,7 +126,7 @@ class Rebuild:
     def run(
         self, words: str | list[str], *, tracking: str = "off", limit: int | None = None
     ) -> tuple[int, str]:
-        """Do a call to its end; exit status, and what it said."""
+        """Run a call to its end; return exit status and output."""
         reader, writer = os.pipe()
         process = self.start(words, tracking=tracking, limit=limit, stderr=writer)
         os.close(writer)
@@ -137,7 +137,7 @@ class Rebuild:
         return process.exitcode, output
 
     def complete(self, *rules: str) -> str:
-        """Do jobs that must succeed; what they said."""
+        """Run jobs that must succeed; return their output."""
         output = ""
         for rule in rules:
             status, text = self.run(rule)
@@ -180,7 +180,7 @@ class Rebuild:
         assert status == -signal.SIGKILL
 
     def checkpoints(self) -> list[Path]:
-        """Whole checkpoints of the training, the newest last."""
+        """Return the complete checkpoints of the training, the newest last."""
         paths = self.state.glob("pretrain/diff/0/*/checkpoint-*")
         return sorted(path for path in paths if path.suffix == "")
 

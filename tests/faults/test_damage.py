@@ -1,4 +1,4 @@
-"""Checkpoints and shards that are truncated, flipped or incomplete are found, named and mended."""
+"""Damaged or incomplete checkpoints and shards are detected, named and replaced."""
 
 import hashlib
 import json
@@ -46,13 +46,13 @@ def without_optimizer(path: Path) -> None:
 
 @pytest.mark.parametrize("name", [TENSORS, *(long(n) for n in ("state.json", SUMS))])
 @pytest.mark.parametrize("spoil", [flip_a_bit, long(truncate), long(Path.unlink)])
-def test_a_damaged_checkpoint_is_passed_over(
+def test_damaged_checkpoint_is_skipped(
     half_trained: Rebuild, name: str, spoil: Callable[[Path], None]
 ) -> None:
     check(half_trained, lambda folder: spoil(folder / name))
 
 
-def test_a_whole_checkpoint_that_lacks_what_is_asked_for_is_kept(half_trained: Rebuild) -> None:
+def test_intact_checkpoint_with_missing_tensors_is_kept(half_trained: Rebuild) -> None:
     """As where other versions of libraries give weights other names."""
     *_, before, newest = half_trained.checkpoints()
     without_optimizer(newest / TENSORS)
@@ -76,7 +76,7 @@ def check(rebuild: Rebuild, spoil: Callable[[Path], None]) -> str:
     return output
 
 
-def test_without_any_whole_checkpoint_it_starts_again(half_trained: Rebuild) -> None:
+def test_training_restarts_when_all_checkpoints_are_damaged(half_trained: Rebuild) -> None:
     damaged = half_trained.checkpoints()
     for folder in damaged:
         flip_a_bit(folder / TENSORS)
@@ -138,7 +138,7 @@ def another_digit(path: Path) -> None:
         (EVALUATED, another_digit, "table", EVALUATED, "evaluate"),
     ],
 )
-def test_damage_inside_a_finished_file_shows_no_number(
+def test_damaged_output_gives_an_error_and_no_result(
     name: str,
     spoil: Callable[[Path], None],
     reader: str,

@@ -48,7 +48,7 @@ def test_a_file_that_cannot_grow_is_named(
     made.assert_as_undisturbed()
 
 
-def test_a_checkpoint_that_finds_no_room_keeps_the_one_before(half_trained: Rebuild) -> None:
+def test_failed_checkpoint_write_keeps_the_previous_one(half_trained: Rebuild) -> None:
     before = half_trained.newest_step()
     status, output = half_trained.run("pretrain", limit=20_000)
     assert status == 2

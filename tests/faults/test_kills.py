@@ -1,4 +1,4 @@
-"""SIGKILL and SIGTERM of single jobs: the same command again ends in the undisturbed bytes."""
+"""SIGKILL and SIGTERM of single jobs: the same command resumes to the same bytes."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def test_a_training_told_to_stop_does_so_in_time(untrained: Rebuild, number: int
 
 
 @pytest.mark.exhaustive
-def test_a_training_left_over_publishes_before_that_of_newer_settings(untrained: Rebuild) -> None:
+def test_older_training_publishes_before_one_with_newer_settings(untrained: Rebuild) -> None:
     older = untrained.start("pretrain")
     wait_until(lambda: untrained.newest_step() >= 10, older)
     os.kill(older.pid or 0, signal.SIGSTOP)  # its workflow was killed

@@ -188,7 +188,7 @@ def test_a_database_that_was_deleted_gets_everything_again(tmp_path: Path) -> No
         path.unlink()
 
 
-def test_points_that_a_full_disk_kept_from_the_history_come_back(
+def test_points_missing_from_the_history_are_logged_again(
     finished: Checkout, job_calls: Calls, tmp_path: Path, database: str
 ) -> None:
     training, client = Training(finished, job_calls, tmp_path, database), MlflowClient(database)
@@ -207,7 +207,7 @@ def test_points_that_a_full_disk_kept_from_the_history_come_back(
     training.assert_all_arrived(client, only_run(client, "gaps"))
 
 
-def test_our_dead_runs_are_ended_and_no_others(
+def test_only_own_dead_runs_are_ended(
     finished: Checkout, job_calls: Calls, tmp_path: Path, database: str
 ) -> None:
     client = MlflowClient(database)

@@ -131,7 +131,7 @@ def workflow(finished: Checkout, tmp_path: Path) -> Workflow:
 
 
 @pytest.mark.slow
-def test_killed_with_all_jobs_then_twice_at_once(workflow: Workflow) -> None:
+def test_killed_workflow_resumes_and_a_concurrent_one_is_rejected(workflow: Workflow) -> None:
     """The quick one: a kill of the whole group, and two calls in one folder after it."""
     killed = workflow.start()
     killed.wait_for(lambda: workflow.newest_step() >= 50)

@@ -1,4 +1,4 @@
-"""Real processes that start anew: what they give, raise and say, and how they end."""
+"""Child processes: their results, exceptions, log records and exit."""
 
 import logging
 import os
@@ -41,7 +41,7 @@ def test_it_has_nothing_of_this_process_but_its_environment(
     assert first[1:] == second[1:] == ("3", False)
 
 
-def test_it_raises_what_was_raised_there() -> None:
+def test_exceptions_of_the_child_are_raised() -> None:
     raised = "from difftransformer.errors import BackendError; raise BackendError('no such GPU')"
     with pytest.raises(BackendError) as error:
         run_in_subprocess(NAME, exec, raised)
@@ -49,7 +49,7 @@ def test_it_raises_what_was_raised_there() -> None:
     assert 'File "<string>", line 1' in error.value.__notes__[0]
 
 
-def test_it_names_the_files_that_the_file_system_refused(tmp_path: Path) -> None:
+def test_filesystem_errors_name_their_files(tmp_path: Path) -> None:
     for code in (f"open('{tmp_path}/a')", f"__import__('os').replace('{tmp_path}/a', 'b')"):
         with pytest.raises(FileNotFoundError) as error:
             run_in_subprocess(NAME, exec, code)
@@ -72,14 +72,14 @@ def test_an_error_that_cannot_be_handed_over_is_named() -> None:
         ("os._exit(3)", "ended with status 3 and no message: start it again"),
     ],
 )
-def test_one_that_is_ended_is_said_in_one_line(ends: str, output: str) -> None:
+def test_killed_child_gives_one_error_line(ends: str, output: str) -> None:
     with pytest.raises(UserError) as error:
         run_in_subprocess(NAME, exec, f"import os; {ends}")
     line = str(error.value)
     assert line.startswith(f"{NAME} {output}") and "\n" not in line
 
 
-def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_records_of_the_child_are_forwarded(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "difftransformer")
     says = "import logging; log = logging.getLogger('difftransformer.there');"
     run_in_subprocess(NAME, exec, f"{says} log.debug('unheard'); log.info('%d tokens', 7)")
@@ -89,7 +89,7 @@ def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs Linux: /proc")
-def test_none_hears_what_all_of_a_job_are_told() -> None:
+def test_child_processes_block_job_signals() -> None:
     """Not the first one that a process starts, either."""
     asks = "from difftransformer.machine.child_process import run_in_subprocess\n"
     read = "open('/proc/self/status').read()"
@@ -108,7 +108,7 @@ def test_none_hears_what_all_of_a_job_are_told() -> None:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs Linux: /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("all_of_them", [False, True])
-def test_it_ends_with_who_started_it(how: signal.Signals, all_of_them: bool) -> None:
+def test_child_ends_with_its_parent(how: signal.Signals, all_of_them: bool) -> None:
     job = subprocess.Popen(
         [sys.executable, "-c", STARTS],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

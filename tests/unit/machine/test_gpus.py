@@ -61,7 +61,7 @@ def waits(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def test_two_jobs_have_a_gpu_each_and_the_third_that_of_the_killed_one(start: Start) -> None:
+def test_third_job_gets_the_gpu_of_a_killed_job(start: Start) -> None:
     first, second = start(1), start(1)
     held = {reserved_ids(first), reserved_ids(second)}
     assert held == {"0", "1"}
@@ -71,7 +71,7 @@ def test_two_jobs_have_a_gpu_each_and_the_third_that_of_the_killed_one(start: St
     assert {reserved_ids(third), *held} == held
 
 
-def test_who_waits_for_two_is_not_overtaken(start: Start) -> None:
+def test_job_waiting_for_two_gpus_is_not_overtaken(start: Start) -> None:
     holder = start(1)
     first_gpu = reserved_ids(holder)
     both = start(2)
@@ -84,13 +84,13 @@ def test_who_waits_for_two_is_not_overtaken(start: Start) -> None:
     assert reserved_ids(behind) in {"0", "1"}
 
 
-def test_jobs_share_gpus_where_that_is_said(start: Start) -> None:
+def test_jobs_share_gpus_when_configured(start: Start) -> None:
     held = [reserved_ids(start(1, "2")) for _ in range(4)]
     assert sorted(held[:2]) == sorted(held[2:]) == ["0", "1"]
     assert waits(start(1, "2")).count("process") == 4
 
 
-def test_who_does_not_share_has_a_gpu_alone(start: Start) -> None:
+def test_job_that_does_not_share_waits_for_an_exclusive_gpu(start: Start) -> None:
     shared = [reserved_ids(start(1, "3")) for _ in range(3)]
     assert sorted(shared) in (["0", "0", "1"], ["0", "1", "1"])
     exclusive = start(1)
@@ -106,7 +106,7 @@ def test_no_slot_is_reserved_on_an_exclusive_gpu(start: Start) -> None:
     assert waits(start(1, "2")).count("process") == 3
 
 
-def test_what_is_timed_shares_its_gpu_with_nobody(start: Start) -> None:
+def test_timed_job_does_not_share_its_gpu(start: Start) -> None:
     timed = reserved_ids(start(1, "2", exclusive=True))
     others = {reserved_ids(start(1, "2")) for _ in range(2)}
     assert others == {"0", "1"} - {timed}
@@ -135,7 +135,7 @@ def test_what_a_job_starts_shares_its_gpus(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("visible", "locks"), [("3", 0), (None, 1)])
-def test_a_scheduler_that_gives_gpus_is_believed(
+def test_gpus_assigned_by_a_scheduler_need_no_lock(
     tmp_path: Path, visible: str | None, locks: int
 ) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "7"}
@@ -156,13 +156,13 @@ def test_jobs_of_one_allocation_share_out_its_gpus(start: Start) -> None:
     assert {reserved_ids(start(SLURM_JOB_ID="8")) for _ in range(2)} == held
 
 
-def test_what_is_timed_is_alone_on_the_one_gpu_of_an_allocation(start: Start) -> None:
+def test_timed_job_has_the_only_gpu_of_an_allocation_exclusively(start: Start) -> None:
     allocation = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "3"}
     assert reserved_ids(start(sharing="2", exclusive=True, **allocation)) == "3"
     assert waits(start(sharing="2", **allocation)).count("process") == 1
 
 
-def test_more_than_there_are_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requesting_too_many_gpus_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpus.VISIBLE, "0,1")
     monkeypatch.delenv(gpus.RESERVED, raising=False)
     with pytest.raises(UserError, match="3 GPUs are requested and 2 are visible"):
@@ -196,7 +196,7 @@ def planted_file(lock_dir: Path, elsewhere: Path) -> None:
 @pytest.mark.parametrize(
     "plant", [planted_link, planted_dangling_link, planted_open_folder, planted_file]
 )
-def test_a_lock_folder_that_others_made_is_refused(
+def test_lock_folder_planted_by_another_user_is_rejected(
     plant: Callable[[Path, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody may write to /tmp, where its name can be foreseen."""

@@ -1,4 +1,4 @@
-"""What is free is read from the machine and its cgroups, and running out is one line."""
+"""Free memory of the machine and its cgroups, and the error line when it runs out."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a job says to the scheduler; the scheduler itself is in tests/slurm."""
+"""Requests of a job to Slurm; tests/slurm runs the scheduler itself."""
 
 import logging
 import os
@@ -84,7 +84,7 @@ def test_a_partition_is_refused_where_slurm_says_which_it_has(
         slurm.require_partitions(named)
 
 
-def test_what_is_started_unheard_lives_on() -> None:
+def test_process_started_with_blocked_signals_survives() -> None:
     with slurm.block_signals():
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     child.send_signal(signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""Trainings that track, and what a store has of them."""
+"""Tracked trainings, and their runs in the store."""
 
 from pathlib import Path
 

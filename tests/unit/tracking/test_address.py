@@ -10,7 +10,7 @@ from difftransformer.tracking.address import resolve_uri
 from difftransformer.tracking.run_context import start_run
 
 
-def test_where_the_disk_goes_with_the_job_no_database_is_made_on_it(
+def test_no_database_is_created_on_an_ephemeral_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DIFFTRANSFORMER_DISK", "passing")

@@ -86,7 +86,7 @@ def test_a_line_torn_by_a_kill_is_dropped(tmp_path: Path) -> None:
     assert points(tmp_path) == [(1, 1.0), (2, 0.5)]
 
 
-def test_a_damaged_line_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_line_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     good = json.dumps({"kind": "tags", "values": {"a": "b"}})
     (tmp_path / HISTORY_FILE).write_text(f"{good}\n\x00\x00garbage\n{good}\n")
     assert len(records(tmp_path, "tags")) == 2
@@ -129,7 +129,7 @@ one.flush()
     assert names == ["first", "second", "third"]
 
 
-def test_a_sign_that_no_store_takes_is_no_reason_to_end_a_job(tmp_path: Path) -> None:
+def test_unsupported_characters_in_names_are_replaced(tmp_path: Path) -> None:
     tracker = make_tracker(tmp_path)
     tracker.log_params({"peak_flops": {"Some CPU (2 sockets) @ 3 GHz": 1e12}})
     tracker.close("FINISHED")
@@ -210,7 +210,7 @@ def test_warnings_of_tracking_do_not_name_secrets(
     assert "canary" not in (tmp_path / HISTORY_FILE).read_text()
 
 
-def test_a_disk_that_refuses_all_loses_nothing_that_is_written_later(
+def test_failed_writes_are_retried_without_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Half a line is there, and cannot be taken away until the disk has room again."""

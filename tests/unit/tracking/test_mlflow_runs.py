@@ -84,7 +84,7 @@ def test_sending_again_after_a_crash_doubles_nothing(
     assert len(curve(client, run, "lr")) == 20
 
 
-def test_a_store_that_loses_each_answer_once_gets_each_point_once(
+def test_lost_responses_duplicate_no_points(
     client: MlflowClient, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, lost = tmp_path / "results" / "state", set[str]()
@@ -110,7 +110,7 @@ def test_a_store_that_loses_each_answer_once_gets_each_point_once(
     assert len(curve(client, run, "lr")) == 1000
 
 
-def test_a_run_that_the_store_lost_is_sent_whole(
+def test_run_deleted_from_the_store_is_sent_again_in_full(
     client: MlflowClient, uri: str, tmp_path: Path
 ) -> None:
     root, name = tmp_path / "results", "lost/0"
@@ -263,7 +263,7 @@ def test_a_long_job_sends_while_it_runs(client: MlflowClient, uri: str, tmp_path
     assert [run.data.tags["job_id"] for run in runs(client, "live")] == ["k"]  # superseded at once
 
 
-def test_a_job_sends_all_before_its_end_where_its_disk_goes_with_it(
+def test_job_on_an_ephemeral_disk_syncs_before_it_ends(
     client: MlflowClient, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DIFFTRANSFORMER_DISK", "passing")

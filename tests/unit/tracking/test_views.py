@@ -15,13 +15,13 @@ from difftransformer.tracking.views import STAGES, artifact_tags
 pytestmark = pytest.mark.usefixtures("workspace")
 
 
-def test_the_store_has_an_experiment_a_stage(client: MlflowClient, uri: str) -> None:
+def test_store_has_one_experiment_per_stage(client: MlflowClient, uri: str) -> None:
     actual = {experiment.name: experiment for experiment in client.search_experiments()}
     assert set(actual) == {f"difftransformer/{stage}" for stage in STAGES}  # and no empty Default
     assert all(experiment.tags["mlflow.note.content"] for experiment in actual.values())
 
 
-def test_an_experiment_of_another_version_gets_our_view(
+def test_view_of_another_version_is_replaced(
     client: MlflowClient, uri: str, tmp_path: Path
 ) -> None:
     made = client.get_experiment_by_name("difftransformer/evaluate")

@@ -1,4 +1,4 @@
-"""Starting a training in a process of its own, and comparing what it left behind."""
+"""Start a training in its own process, and compare the outputs of trainings."""
 
 import json
 import multiprocessing

@@ -14,7 +14,7 @@ def small_model() -> nn.Module:
     return nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 3), nn.RMSNorm(3), nn.Linear(3, 2))
 
 
-def test_is_torchs_adamw_to_the_bit() -> None:
+def test_matches_torch_adamw_bit_for_bit() -> None:
     config = make_run_config(weight_decay=0.1, betas=[0.9, 0.98]).training
     ours, theirs = small_model(), small_model()
     optimizer = AdamW(ours.named_parameters(), config)
@@ -48,7 +48,7 @@ def test_vectors_and_lambdas_are_not_decayed() -> None:
     assert sorted(free) == ["1.bias", "2.weight", "lambda_q1"]
 
 
-def test_parameters_without_gradient_stay() -> None:
+def test_parameters_without_gradient_are_unchanged() -> None:
     model = small_model()
     before = model[0].weight.clone()
     optimizer = AdamW(model.named_parameters(), make_run_config().training)

@@ -67,7 +67,9 @@ def test_every_method_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_it_learns_and_leaves_a_plain_model(train: Train, base: Path, method: str) -> None:
+def test_adapting_lowers_the_loss_and_saves_a_plain_model(
+    train: Train, base: Path, method: str
+) -> None:
     folder = train(child(method), method, parent=base)
     before, after = metrics(base), metrics(folder)
     assert after["validation_loss"] < before["validation_loss"]
@@ -96,14 +98,14 @@ def test_it_learns_and_leaves_a_plain_model(train: Train, base: Path, method: st
         ("lora", 2 * 4 * (4 * (32 + 32) + 3 * (32 + 64)), 2 * 4 * (4 * (32 + 32) + 3 * (32 + 64))),
     ],
 )
-def test_it_counts_what_trains_and_what_is_extra(
+def test_trained_and_extra_parameters_are_counted(
     train: Train, base: Path, method: str, trained: int, extra: int
 ) -> None:
     actual = metrics(train(child(method, steps=3), method, parent=base))
     assert (actual["trained_parameters"], actual["extra_parameters"]) == (trained, extra)
 
 
-def test_what_dex_leaves_runs_in_llama_cpp(train: Train, base: Path, tmp_path: Path) -> None:
+def test_dex_model_runs_in_llama_cpp(train: Train, base: Path, tmp_path: Path) -> None:
     out = train(child("dex"), "dex", parent=base) / "out"
     model = load_model(out)
     size = model.config.vocab_size
@@ -134,7 +136,7 @@ def test_what_dex_leaves_runs_in_llama_cpp(train: Train, base: Path, tmp_path: P
         ("lora", {"rank": "dex"}),
     ],
 )
-def test_a_plan_knows_what_trains_and_what_the_optimizer_keeps(
+def test_planned_parameter_counts_match_the_prepared_model(
     method: str, changes: dict[str, Any]
 ) -> None:
     """From sizes alone what the method itself says of a model with grouped queries."""
@@ -164,7 +166,7 @@ def test_a_plan_knows_what_trains_and_what_the_optimizer_keeps(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
+def test_non_finite_gradients_leave_weights_unchanged(method: str) -> None:
     """As on a GPU, which does not wait to see them."""
     run_config, tokens = child(method), torch.arange(12).view(1, 12)
     assert run_config.adapt is not None
@@ -185,7 +187,9 @@ def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["full", "dex", "lora"])
-def test_layers_computed_again_give_the_same_bytes(train: Train, base: Path, method: str) -> None:
+def test_activation_checkpointing_gives_the_same_bytes(
+    train: Train, base: Path, method: str
+) -> None:
     plain = train(child(method, steps=6), "plain", parent=base)
     again = train(child(method, steps=6, activation_checkpointing="layer"), "again", parent=base)
     ours, theirs = ((run_dir / "out/model.safetensors").read_bytes() for run_dir in (plain, again))
@@ -197,7 +201,7 @@ def test_layers_computed_again_give_the_same_bytes(train: Train, base: Path, met
     # The others go on as one of these does: from what trains alone, or from all there is.
     [pytest.param(method, marks=[pytest.mark.slow] * (method in MORE)) for method in METHODS],
 )
-def test_killed_it_ends_in_the_same_bytes(
+def test_killed_run_resumes_to_the_same_bytes(
     train: Train, base: Path, tmp_path: Path, method: str
 ) -> None:
     run_config = child(method, steps=61, checkpoint_every=4, log_every=3)
@@ -205,7 +209,7 @@ def test_killed_it_ends_in_the_same_bytes(
 
 
 @pytest.mark.parametrize(("method", "moved"), [("lora", 0), ("pissa", 2 * 7)])
-def test_a_checkpoint_holds_what_trains_and_of_the_base_what_was_moved(
+def test_checkpoint_holds_trained_tensors_and_changed_base_tensors(
     train: Train, base: Path, tmp_path: Path, method: str, moved: int
 ) -> None:
     """PiSSA takes its start out of the base by an SVD, which need not come out alike again."""
@@ -218,7 +222,7 @@ def test_a_checkpoint_holds_what_trains_and_of_the_base_what_was_moved(
 
 
 @pytest.mark.parametrize("method", ["kvo", "dex", "lora", "pissa"])
-def test_the_adapter_beside_it_gives_the_folded_model(
+def test_adapter_on_the_base_matches_the_folded_model(
     train: Train, base: Path, method: str
 ) -> None:
     """By peft itself: the base, and the saved adapter on it."""
@@ -240,7 +244,7 @@ def test_the_adapter_beside_it_gives_the_folded_model(
     torch.testing.assert_close(folded, logits, atol=1e-5, rtol=0)
 
 
-def test_lambda_stands_in_the_history_and_at_the_end(train: Train, base: Path) -> None:
+def test_lambda_is_in_the_history_and_the_final_metrics(train: Train, base: Path) -> None:
     folder = train(child("dex", {"annealing": 1.0}, log_every=1), "dex", parent=base)
     for layer, initial in enumerate((0.2, 0.8 - 0.6 * 0.7408182206817179)):
         course = column(folder, f"lambda_l{layer}")
@@ -263,12 +267,12 @@ def test_the_same_text_chooses_the_same_heads(train: Train, base: Path) -> None:
     assert heads("all", "all") == "all"
 
 
-def test_heads_that_are_not_there_are_one_line(train: Train, base: Path) -> None:
+def test_missing_heads_give_one_error_line(train: Train, base: Path) -> None:
     with pytest.raises(ConfigError, match="layer 0 has heads 0 to 3, got 4"):
         train(child("dex", {"heads": [0, 4]}), "dex", parent=base)
 
 
-def test_what_was_adapted_of_other_weights_starts_from_scratch(
+def test_retrained_parent_restarts_the_adaptation(
     train: Train, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a GPU a training that is forced again has the same fingerprint and other weights.
@@ -296,7 +300,7 @@ def test_what_was_adapted_of_other_weights_starts_from_scratch(
     assert (checkpoint / "sums.json").read_bytes() == state_sums.read_bytes()
 
 
-def test_what_needs_no_parent_or_no_method_is_refused(train: Train, base: Path) -> None:
+def test_missing_or_wrong_parent_is_rejected(train: Train, base: Path) -> None:
     with pytest.raises(ConfigError, match="give that training's result"):
         train(child("lora"), "no parent")
     other = child("lora").model_copy(update={"init_from": "another"})
@@ -304,7 +308,7 @@ def test_what_needs_no_parent_or_no_method_is_refused(train: Train, base: Path) 
         train(other, "another", parent=base)
 
 
-def test_a_base_that_is_no_llama_is_refused(train: Train) -> None:
+def test_base_that_is_not_a_llama_is_rejected(train: Train) -> None:
     base = train(make_run_config("diff_v1", steps=3), "diff")
     run_config = make_run_config("diff_v1").model_copy(
         update={"run": "child", "init_from": "diff_v1", "adapt": {"method": "lora"}}
@@ -313,7 +317,7 @@ def test_a_base_that_is_no_llama_is_refused(train: Train) -> None:
         train(run_config, "child", parent=base)
 
 
-def test_no_adapter_stays_where_nothing_is_adapted_any_more(train: Train, base: Path) -> None:
+def test_stale_adapter_is_removed(train: Train, base: Path) -> None:
     folder = train(child("lora"), "same", parent=base)
     assert (folder / "out" / "adapter.safetensors").is_file()
     shutil.rmtree(folder / "state")

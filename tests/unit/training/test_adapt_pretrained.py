@@ -78,7 +78,7 @@ def child(base: Path, method: str, **training: Any) -> RunConfig:
 
 @pytest.mark.parametrize("method", ADAPT)
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_learns_and_stays_a_model_of_its_class(
+def test_adapting_lowers_the_loss_and_keeps_the_model_class(
     train: Train, tmp_path: Path, kind: str, method: str
 ) -> None:
     base = write_base(tmp_path / "base", kind)
@@ -102,14 +102,14 @@ def test_it_learns_and_stays_a_model_of_its_class(
     assert actual.eos_token == expected.eos_token
 
 
-def test_killed_it_ends_in_the_same_bytes(train: Train, base: Path, tmp_path: Path) -> None:
+def test_killed_run_resumes_to_the_same_bytes(train: Train, base: Path, tmp_path: Path) -> None:
     data = write_data(tmp_path / "data", base)
     run_config = child(base, "dex", steps=61, checkpoint_every=4, log_every=3)
     assert_killed_ends_alike(train, run_config, tmp_path, dataset=data)
 
 
 @pytest.mark.parametrize("method", ADAPT)
-def test_its_adapter_on_the_base_is_the_folded_model(
+def test_adapter_on_the_base_matches_the_folded_model(
     train: Train, base: Path, tmp_path: Path, method: str
 ) -> None:
     """As `PeftModel.from_pretrained` loads what is exported."""
@@ -145,7 +145,7 @@ def _cut_adapter(out: Path) -> None:
         ("full", lambda out: None, "has no adapter"),
     ],
 )
-def test_an_adapter_that_is_not_there_is_one_line(
+def test_missing_adapter_gives_one_error_line(
     train: Train, base: Path, tmp_path: Path, method: str, damage: Any, output: str
 ) -> None:
     run_config = child(base, "dex", steps=3).model_copy(update={"adapt": {"method": method}})
@@ -156,7 +156,7 @@ def test_an_adapter_that_is_not_there_is_one_line(
     assert "\n" not in str(refusal.value)
 
 
-def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_path: Path) -> None:
+def test_text_loss_matches_transformers(train: Train, base: Path, tmp_path: Path) -> None:
     """Of the model as it is, and of what adapting it made; in windows of 16."""
     data = write_data(tmp_path / "data", base)
     out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
@@ -179,9 +179,7 @@ def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_
         assert actual["tokens"] == windows[:, 1:].numel()
 
 
-def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
-    train: Train, tmp_path: Path
-) -> None:
+def test_base_and_adapted_model_get_the_same_needle_prompts(train: Train, tmp_path: Path) -> None:
     base = write_base(tmp_path / "base", "qwen2", max_position_embeddings=512)
     data = write_data(tmp_path / "data", base)
     out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
@@ -207,7 +205,7 @@ def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
     assert len(prompts[0]) == 4 and prompts[0] == prompts[1]
 
 
-def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
+def test_adapted_model_scores_like_its_copied_folder(
     train: Train, base: Path, tmp_path: Path
 ) -> None:
     """The same scores as of a copy that is a pretrained model itself."""
@@ -227,7 +225,7 @@ def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
     assert actual[0] == actual[1]
 
 
-def test_what_adapting_made_is_published_under_a_license_that_is_named(
+def test_publishing_an_adapted_model_requires_a_license(
     train: Train, base: Path, tmp_path: Path
 ) -> None:
     out = train(child(base, "lora"), "lora", dataset=write_data(tmp_path / "data", base)) / "out"
@@ -255,7 +253,7 @@ def test_what_adapting_made_is_published_under_a_license_that_is_named(
 @pytest.mark.parametrize(
     ("kind", "method"), [("llama", "dex"), ("qwen2", "dex"), ("mistral", "lora")]
 )
-def test_the_lm_eval_command_scores_what_adapting_made_as_we_do(
+def test_lm_eval_command_gives_the_same_scores(
     train: Train, tmp_path: Path, kind: str, method: str
 ) -> None:
     base = write_base(tmp_path / "base", kind)
@@ -270,9 +268,7 @@ def test_the_lm_eval_command_scores_what_adapting_made_as_we_do(
     assert_scored_alike(ours, run_lm_eval(out, tmp_path))
 
 
-def test_weights_that_are_not_those_that_were_published_are_one_line(
-    train: Train, base: Path, tmp_path: Path
-) -> None:
+def test_changed_weights_give_one_error_line(train: Train, base: Path, tmp_path: Path) -> None:
     data = write_data(tmp_path / "data", base)
     out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
     weights = bytearray((out / "model.safetensors").read_bytes())
@@ -340,7 +336,7 @@ def _change(base: Path, **settings: Any) -> None:
         (_fewer_words, "its weights have other sizes than its config.json says"),
     ],
 )
-def test_a_base_that_does_not_fit_its_run_is_one_line(
+def test_base_that_does_not_fit_its_run_gives_one_error_line(
     train: Train, base: Path, tmp_path: Path, damage: Any, output: str
 ) -> None:
     data = write_data(tmp_path / "data", base)

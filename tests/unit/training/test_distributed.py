@@ -1,4 +1,4 @@
-"""Trainings of several processes, started by the command as a user would, beside one of one."""
+"""Distributed trainings, started by the command, against a training in a single process."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 class Run:
-    """One training in a folder; called again it goes on, in as many processes as it is given."""
+    """One training in a folder; each call resumes it with the given number of processes."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Run:
     def disturbed(
         self, number: signal.Signals, whom: str, world_size: int = 2, step: int = 10
     ) -> tuple[str, int]:
-        """Train up to a step, signal the second rank or the launcher; what it said, its status."""
+        """Train up to a step, signal the second rank or the launcher; return output and status."""
         process = self.start(world_size)
         self.wait_for(step, process)
         os.kill(_children(process.pid)[1] if whom == "rank" else process.pid, number)
@@ -89,7 +89,7 @@ class Run:
         return output, process.returncode
 
     def refused(self, world_size: int, limit: int | None = 30_000) -> str:
-        """Train where no file may have more bytes, fewer than a shard has; what it said."""
+        """Train with a file size limit below the size of a shard; return the output."""
         process = self.start(world_size, limit)
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 2, output
@@ -137,7 +137,7 @@ def assert_same_bytes(*runs: Run) -> None:
 
 
 def assert_single_error(output: str) -> None:
-    """It is said once, by the one that failed, and nobody else complains."""
+    """Assert that the failing process, and no other, reports one error line."""
     assert len([line for line in output.splitlines() if line.startswith("error: ")]) == 1, output
     assert "Traceback" not in output and "bug of this program" not in output, output
 
@@ -156,7 +156,7 @@ def two_process_run(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run
     return run
 
 
-def test_two_processes_train_what_one_does(single_process_run: Run, two_process_run: Run) -> None:
+def test_two_processes_match_one_process(single_process_run: Run, two_process_run: Run) -> None:
     assert distance(single_process_run, two_process_run) < 1e-6
     ours, theirs = (
         json.loads((run.folder / "out" / "training.json").read_text())["metrics"]
@@ -170,7 +170,7 @@ def test_two_processes_train_what_one_does(single_process_run: Run, two_process_
         torch.testing.assert_close(weights[1][name], tensor, rtol=1e-5, atol=1e-6)
 
 
-def test_its_checkpoint_is_shards_of_safetensors_with_sums(two_process_run: Run) -> None:
+def test_checkpoint_is_sharded_safetensors_with_checksums(two_process_run: Run) -> None:
     newest = two_process_run.state() / f"checkpoint-{STEPS:08d}"
     files = {path.name for path in newest.iterdir()}
     shards = {name for name in files if name.startswith("shard-")}
@@ -181,7 +181,7 @@ def test_its_checkpoint_is_shards_of_safetensors_with_sums(two_process_run: Run)
 @pytest.mark.parametrize(
     "signalled", ["rank", pytest.param("launcher", marks=pytest.mark.exhaustive)]
 )
-def test_one_that_is_stopped_or_killed_costs_nothing_that_was_written(
+def test_stopped_or_killed_run_resumes_to_the_same_bytes(
     tmp_path: Path, text: Path, two_process_run: Run, signalled: str
 ) -> None:
     run = Run(tmp_path / "run", text)
@@ -200,7 +200,7 @@ def test_one_that_is_stopped_or_killed_costs_nothing_that_was_written(
 
 
 @pytest.mark.slow
-def test_it_waits_for_a_job_that_is_left_over_before_it_starts_processes(
+def test_launcher_waits_for_another_job_with_the_same_state(
     tmp_path: Path, text: Path, two_process_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path / "run", text)
@@ -216,7 +216,7 @@ def test_it_waits_for_a_job_that_is_left_over_before_it_starts_processes(
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: Path) -> None:
+def test_full_disk_gives_one_error_and_keeps_checkpoints(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, steps=20, save_checkpoints_at=[])
     output, status = run.disturbed(signal.SIGTERM, "launcher", step=10)
     assert status == os.EX_TEMPFAIL, output
@@ -228,19 +228,19 @@ def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: P
 
 
 @pytest.mark.slow
-def test_weights_that_find_no_room_are_one_line(tmp_path: Path, text: Path) -> None:
+def test_full_disk_for_intermediate_weights_gives_one_error(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, save_checkpoints_at=[0.1])
     assert "error: weights of step 4 could not be written to" in run.refused(2)  # by the leader
 
 
 @pytest.mark.slow
-def test_a_divergence_of_all_is_said_once(tmp_path: Path, text: Path) -> None:
+def test_divergence_is_reported_once(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, divergence_loss=1.0, warmup_steps=0)
     assert "error: training diverged at step 1/40" in run.refused(2, limit=None)
 
 
 @pytest.mark.exhaustive
-def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, text: Path) -> None:
+def test_twenty_random_kills_end_in_the_same_bytes(tmp_path: Path, text: Path) -> None:
     settings = {"steps": 2000, "checkpoint_every": 15, "log_every": 50, "save_checkpoints_at": []}
     undisturbed = Run(tmp_path / "undisturbed", text, **settings)
     undisturbed(2)
@@ -263,7 +263,7 @@ def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, te
     assert_same_bytes(run, undisturbed)
 
 
-def test_another_number_of_processes_goes_on_within_rounding(
+def test_resuming_with_another_world_size_matches_within_rounding(
     tmp_path: Path, text: Path, single_process_run: Run
 ) -> None:
     run = Run(tmp_path / "run", text)
@@ -281,7 +281,7 @@ def test_another_number_of_processes_goes_on_within_rounding(
 
 
 @pytest.mark.slow
-def test_two_processes_continue_what_one_has_trained(
+def test_two_processes_continue_a_single_process_run(
     tmp_path: Path, text: Path, single_process_run: Run
 ) -> None:
     runs = [Run(tmp_path / name, text, parent=single_process_run) for name in ("one", "two")]
@@ -295,7 +295,7 @@ def test_two_processes_continue_what_one_has_trained(
 
 
 @pytest.mark.exhaustive
-def test_in_bf16_two_processes_are_near_one(tmp_path: Path, text: Path) -> None:
+def test_bf16_with_two_processes_is_close_to_one_process(tmp_path: Path, text: Path) -> None:
     """Theirs are gathered in bf16, gains among them, which one process multiplies in fp32."""
     runs = [Run(tmp_path / name, text, "diff_v2", precision="bf16") for name in ("one", "two")]
     for world_size, run in enumerate(runs, start=1):
@@ -311,7 +311,7 @@ def test_in_bf16_two_processes_are_near_one(tmp_path: Path, text: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_damaged_shard_is_found_and_passed_over(tmp_path: Path, text: Path) -> None:
+def test_checkpoint_with_a_damaged_shard_is_skipped(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, steps=20, save_checkpoints_at=[])
     run(2)
     shard = next((run.state() / "checkpoint-00000020").glob("shard-00002-*"))
@@ -322,7 +322,7 @@ def test_a_damaged_shard_is_found_and_passed_over(tmp_path: Path, text: Path) ->
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("variant", [name for name in variants() if name != "diff_v1"])
-def test_other_variants_are_shared_alike(tmp_path: Path, text: Path, variant: str) -> None:
+def test_other_variants_match_with_two_processes(tmp_path: Path, text: Path, variant: str) -> None:
     runs = [Run(tmp_path / name, text, variant, steps=10) for name in ("one", "two")]
     for world_size, run in enumerate(runs, start=1):
         run(world_size, save_checkpoints_at=[])
@@ -334,7 +334,7 @@ def test_other_variants_are_shared_alike(tmp_path: Path, text: Path, variant: st
     assert two_processes["metrics"] == expected
 
 
-def test_more_processes_than_asked_for_are_refused(
+def test_unexpected_number_of_processes_is_rejected(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")

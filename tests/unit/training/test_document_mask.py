@@ -73,7 +73,7 @@ def test_training_and_validation_see_each_document_by_itself(
         assert result["metrics"][name] == pytest.approx(value, rel=1e-6)
 
 
-def test_without_it_neither_numbers_nor_settings_know_of_it(train: Train, text: Path) -> None:
+def test_without_document_mask_loss_and_settings_are_unchanged(train: Train, text: Path) -> None:
     run_config = make_run_config(**SHORT)
     assert "document_mask" not in run_config.model_dump(mode="json")["training"]
     assert "document_mask" not in run_config.model_dump_json()
@@ -89,7 +89,7 @@ def test_without_it_neither_numbers_nor_settings_know_of_it(train: Train, text: 
     assert loss_by_document(start, batch) != pytest.approx(float(expected), rel=1e-4)
 
 
-def test_what_cannot_keep_documents_apart_is_refused(train: Train, tmp_path: Path) -> None:
+def test_document_mask_is_rejected_where_unsupported(train: Train, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="document_mask and backend flash_attn exclude"):
         make_run_config(document_mask=True, backend="flash_attn", precision="bf16")
     adapted = make_run_config(document_mask=True).model_dump() | {"adapt": {"method": "full"}}

@@ -1,4 +1,4 @@
-"""Weights kept on the way: those of their step, published, and the same after a kill."""
+"""Intermediate checkpoints: their weights, their publication, and a resume after a kill."""
 
 import signal
 import time
@@ -21,7 +21,7 @@ def intermediate_checkpoints(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in actual}
 
 
-def test_they_are_the_weights_of_their_step(train: Train) -> None:
+def test_intermediate_weights_are_those_of_their_step(train: Train) -> None:
     folder = train(make_run_config(steps=40, save_checkpoints_at=[0.5, 0.25], checkpoint_every=20))
     assert list(intermediate_checkpoints(folder)) == INTERMEDIATE
     ours = load_file(folder / "out" / "intermediate" / INTERMEDIATE[1])
@@ -32,11 +32,13 @@ def test_they_are_the_weights_of_their_step(train: Train) -> None:
     assert not all(tensor.equal(final[name]) for name, tensor in ours.items())
 
 
-def test_without_any_there_is_an_empty_folder(train: Train) -> None:
+def test_without_intermediate_checkpoints_none_are_published(train: Train) -> None:
     assert intermediate_checkpoints(train(make_run_config())) == {}
 
 
-def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_path: Path) -> None:
+def test_run_killed_after_an_intermediate_checkpoint_ends_in_the_same_bytes(
+    train: Train, tmp_path: Path
+) -> None:
     run_config = make_run_config(steps=101, save_checkpoints_at=[0.1, 0.5], checkpoint_every=8)
     undisturbed = train(run_config, "undisturbed")
     process = start(train, run_config, "killed")
@@ -49,7 +51,7 @@ def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_
     assert intermediate_checkpoints(undisturbed) == intermediate_checkpoints(tmp_path / "killed")
 
 
-def test_they_are_written_after_the_checkpoint_that_is_being_written(
+def test_intermediate_weights_wait_for_the_pending_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several processes talk about one file at a time."""
@@ -75,7 +77,7 @@ def test_shares_must_be_distinct_steps_before_the_last(shares: list[float]) -> N
         make_run_config(save_checkpoints_at=shares)
 
 
-def test_weights_that_are_published_anew_never_stand_beside_an_old_result(
+def test_publishing_again_removes_the_old_result_first(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_config = make_run_config()

@@ -1,4 +1,4 @@
-"""What a training tells about itself while it runs, and after a kill."""
+"""Points that a training logs while it runs, and after a kill."""
 
 import multiprocessing
 from collections import Counter

@@ -82,7 +82,7 @@ def test_apollo_matches_its_authors(
     check_parameters(result, golden["parameters"][case_name("apollo", rank, gap, scale, decay)])
 
 
-def test_projections_of_a_matrix_differ_in_time_name_and_seed() -> None:
+def test_projections_differ_by_update_matrix_and_seed() -> None:
     drawn = [
         low_rank.random_projection(torch.Size((6, 10)), 3, seed)
         for seed in {
@@ -101,7 +101,7 @@ def test_projections_of_a_matrix_differ_in_time_name_and_seed() -> None:
     assert not any(first.equal(second) for first, second in combinations(drawn, 2))
 
 
-def test_what_is_not_projected_is_plain_adamw() -> None:
+def test_unprojected_parameters_use_plain_adamw() -> None:
     settings = LowRankSettings("galore", 3, 4, 0.25, seed=0)
     result = ours(settings, 0.1)["gain"]
     plain = starting()["gain"]
@@ -114,7 +114,7 @@ def test_what_is_not_projected_is_plain_adamw() -> None:
 
 
 @pytest.mark.parametrize("kind", ["galore", "apollo"])
-def test_its_state_goes_on_to_the_same_bits(kind: Any) -> None:
+def test_restored_optimizer_state_continues_bit_identically(kind: Any) -> None:
     settings = LowRankSettings(kind, 3, 4, 0.25, seed=0)
     config = make_run_config().training
 

@@ -1,4 +1,4 @@
-"""The estimate of a training's memory against measured peaks, and what a refusal says."""
+"""Estimated against measured peak memory of a training, and the error of a job too large."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(kind: str, meth
     assert 1 <= peak["estimated"] / peak["measured"] < 1.4, peak
 
 
-def test_memory_is_given_back_where_its_gaps_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_is_returned_when_memory_is_tight(monkeypatch: pytest.MonkeyPatch) -> None:
     returned: list[bool] = []
     monkeypatch.setattr(memory, "return_freed_memory", lambda: returned.append(True))
     run_config, cpu = make_run_config(), torch.device("cpu")
@@ -146,7 +146,7 @@ def test_memory_is_given_back_where_its_gaps_would_not_fit(monkeypatch: pytest.M
         ({"seq_len": 4, "batch_size": 1}, "lower model.d_model (32), model.num_layers (2)"),
     ],
 )
-def test_a_job_too_large_is_refused_before_it_starts(
+def test_job_that_does_not_fit_in_memory_is_rejected(
     changes: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_config, cpu = make_run_config(**changes), torch.device("cpu")

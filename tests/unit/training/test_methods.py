@@ -1,4 +1,4 @@
-"""What is told of a method's settings, and of a run that asks for one, before anything trains."""
+"""Errors in the settings of fine-tuning methods, reported before anything trains."""
 
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ ENTRY = """
         ),
     ],
 )
-def test_a_run_that_cannot_be_adapted_is_one_line_before_any_job(
+def test_run_that_cannot_be_adapted_is_rejected_at_planning(
     config_folder: Path, adapt: str, changes: str, output: str
 ) -> None:
     runs = config_folder / "runs.yaml"

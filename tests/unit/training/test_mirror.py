@@ -1,4 +1,4 @@
-"""State that is copied elsewhere: a machine that has none of it goes on to the same bytes."""
+"""Mirrored state: a machine without local state resumes from the copy to the same bytes."""
 
 import json
 import logging
@@ -81,7 +81,7 @@ def lost(train: Train, tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "lost", copy
 
 
-def test_another_machine_goes_on_to_the_same_bytes(
+def test_another_machine_resumes_to_the_same_bytes(
     train: Train, undisturbed: Path, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, copy = lost
@@ -97,7 +97,7 @@ def test_another_machine_goes_on_to_the_same_bytes(
     assert (copy / FINISHED).exists() and len(checkpoint_names(copy)) <= 2
 
 
-def test_a_damaged_copy_is_passed_over(
+def test_damaged_copy_is_skipped(
     train: Train, undisturbed: Path, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, copy = lost
@@ -113,14 +113,16 @@ def test_a_damaged_copy_is_passed_over(
     assert_same_outcome(undisturbed, folder)
 
 
-def test_kept_weights_that_changed_are_not_published(train: Train, lost: tuple[Path, Path]) -> None:
+def test_changed_intermediate_weights_are_not_published(
+    train: Train, lost: tuple[Path, Path]
+) -> None:
     (weights,) = (lost[1] / "intermediate").glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[::-1])
     with pytest.raises(CheckpointError, match="does not match its checksum: delete file://"):
         train(make_run_config(**LONG), "lost", mirror=f"file://{lost[1]}")
 
 
-def test_half_a_copy_of_kept_weights_is_passed_over(
+def test_partial_copy_of_intermediate_weights_is_skipped(
     train: Train, undisturbed: Path, lost: tuple[Path, Path]
 ) -> None:
     folder, copy = lost
@@ -147,7 +149,7 @@ def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_f
     assert_same_outcome(undisturbed, from_scratch)
 
 
-def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
+def test_resumes_from_the_copy_when_all_local_checkpoints_are_damaged(
     train: Train, undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = tmp_path / "copy"
@@ -167,7 +169,9 @@ def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
     assert_same_outcome(undisturbed, tmp_path / "one")
 
 
-def test_whole_copies_of_kept_weights_are_left_alone(train: Train, lost: tuple[Path, Path]) -> None:
+def test_complete_copies_of_intermediate_weights_are_not_rewritten(
+    train: Train, lost: tuple[Path, Path]
+) -> None:
     """Written anew, one would be half there for a while, beside its sum."""
     folder, copy = lost
     (mirrored,) = (copy / "intermediate").glob("*.safetensors")
@@ -194,7 +198,7 @@ def test_a_copy_of_other_weights_is_replaced_and_its_sum_goes_first(
     assert (copy / "intermediate" / f"{name}.sha256").read_text() == file_sha256(published)
 
 
-def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) -> None:
+def test_rewritten_intermediate_weights_are_copied_again(tmp_path: Path) -> None:
     """A training from scratch finds those of the one before, and comes to its own later."""
     state, copy, weights_file = (
         tmp_path / "state",
@@ -232,7 +236,7 @@ def test_a_forced_training_that_could_not_be_published_is_not_trained_again(
     assert (tmp_path / "copy" / FINISHED).exists()
 
 
-def test_a_bucket_that_goes_away_is_told(
+def test_missing_bucket_is_reported(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def gone(*_: object) -> None:
@@ -254,7 +258,7 @@ def test_an_older_copy_is_left_where_it_is(
     assert "downloaded checkpoint" not in caplog.text and checkpoints(tmp_path / "one") == [8]
 
 
-def test_newer_copies_of_a_machine_that_went_on_stay(train: Train, tmp_path: Path) -> None:
+def test_newer_copies_are_not_removed(train: Train, tmp_path: Path) -> None:
     """Who is taken for lost and is not copies what it has, and removes nothing newer."""
     copy = tmp_path / "copy"
     train(make_run_config(), "one")
@@ -267,7 +271,7 @@ def test_newer_copies_of_a_machine_that_went_on_stay(train: Train, tmp_path: Pat
     assert newer.is_dir() and not older.is_dir()
 
 
-def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) -> None:
+def test_state_of_finished_and_stored_runs_is_deleted(train: Train, tmp_path: Path) -> None:
     root = tmp_path / "copies"
     for run, seed in (("diff", "0"), ("diff", "1")):
         url = f"file://{root}/smoke/pretrain/{run}/{seed}/0123"
@@ -282,7 +286,7 @@ def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) 
     assert forget_finished(str(tmp_path / "nothing"), "smoke", lambda *_: True) == 0
 
 
-def test_without_a_url_nothing_is_copied(
+def test_nothing_is_copied_without_a_url(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = train(make_run_config(), "two", mirror=f"{tmp_path}/copy")
@@ -300,7 +304,7 @@ def test_without_a_url_nothing_is_copied(
         ("nosuch://bucket/state", "Protocol not known: nosuch"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_one_line(
+def test_unusable_url_gives_one_error_line(
     url: str, output: str, train: Train, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError) as refused:

@@ -1,4 +1,4 @@
-"""A run that continues another one: what it starts from, and what it refuses."""
+"""A run that continues a parent run: its initial weights and its errors."""
 
 import json
 import shutil
@@ -99,7 +99,7 @@ def test_the_parent_is_part_of_its_identity(extend: Train, train: Train, text: P
         extend(longer(), "one", model=other)
 
 
-def test_killed_it_ends_in_the_same_bytes(extend: Train, tmp_path: Path) -> None:
+def test_killed_run_resumes_to_the_same_bytes(extend: Train, tmp_path: Path) -> None:
     run_config = longer(steps=61, checkpoint_every=3, validate_every=20)
     undisturbed = extend(run_config, "undisturbed")
     for goal in (6, 24):
@@ -113,7 +113,7 @@ def test_killed_it_ends_in_the_same_bytes(extend: Train, tmp_path: Path) -> None
     assert_same_outcome(undisturbed, tmp_path / "killed")
 
 
-def test_what_does_not_fit_is_one_line(
+def test_incompatible_parent_gives_one_error_line(
     extend: Train, train: Train, parent: Path, tmp_path: Path
 ) -> None:
     wider = longer()

@@ -1,4 +1,4 @@
-"""Two processes that join, and what is said where one of them fails or is not there."""
+"""Two processes join a group; errors where one of them fails or is missing."""
 
 import os
 import socket
@@ -55,7 +55,7 @@ def error_line(output: str) -> str:
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_who_fails_speaks_and_the_other_leaves(failing: int) -> None:
+def test_failing_process_reports_and_the_other_stops(failing: int) -> None:
     acts = ["pass", "pass"]
     acts[failing] = 'raise UserError("the disk is full: make room")'
     status, output = outcome(*acts)
@@ -129,12 +129,12 @@ def test_a_process_that_is_missing() -> None:
     assert status == [2]
 
 
-def test_who_was_told_to_end_says_nothing_of_the_others() -> None:
+def test_loss_of_a_process_gives_no_error_line_of_the_others() -> None:
     """Who started them has seen why, and says it: within training SIGTERM is heard and no end."""
-    expected_text = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    ignore_sigterm = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     status, output = outcome(
         "os._exit(9)",
-        expected_text + "group.all_reduce_mean(torch.ones(1))",
+        ignore_sigterm + "group.all_reduce_mean(torch.ones(1))",
         before=["import os"] * 2,
     )
     assert "error: " not in output
@@ -142,7 +142,7 @@ def test_who_was_told_to_end_says_nothing_of_the_others() -> None:
 
 
 @pytest.mark.slow
-def test_a_rendezvous_where_nobody_is() -> None:
+def test_missing_peer_is_reported() -> None:
     rank_1 = "import os; os.environ['RANK'] = '1'"
     status, output = outcome("pass", before=[rank_1])
     assert "process 1 of 2 does not find the others" in error_line(output)
@@ -167,7 +167,7 @@ def test_a_node_that_never_comes() -> None:
     assert "does not find or has lost the other nodes of this training" in line
 
 
-def test_another_number_of_processes_than_asked_for_is_said_once() -> None:
+def test_wrong_number_of_processes_is_reported_once() -> None:
     status, output = outcome("pass", "pass", world_size=4)
     assert "training.world_size is 4, but 2 processes were started" in error_line(output)
     assert 0 not in status

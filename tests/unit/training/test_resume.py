@@ -188,7 +188,7 @@ def test_state_of_another_run_is_refused(train: Train) -> None:
         train(make_run_config(), seed=1)
 
 
-def test_what_had_finished_starts_from_scratch_where_asked(
+def test_finished_run_restarts_when_forced(
     train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_config = make_run_config(checkpoint_every=3)
@@ -216,7 +216,7 @@ def test_what_had_finished_starts_from_scratch_where_asked(
 
 
 @pytest.mark.parametrize("requested", [True, False])
-def test_who_was_asked_to_stop_is_not_asked_again(requested: bool) -> None:
+def test_stop_signals_are_ignored_after_a_stop_request(requested: bool) -> None:
     numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in numbers}
     try:

@@ -1,4 +1,4 @@
-"""Training on recall data: what is probed, when a run ends, how answers are weighed."""
+"""Training on recall data: probes, the end of a run, and the weight of answers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What lies in the state folder: checkpoints, heartbeat."""
+"""Contents of the state folder: checkpoints and heartbeat."""
 
 import errno
 import json
@@ -35,7 +35,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_newest_comes_back_and_the_last_k_stay(tmp_path: Path) -> None:
+def test_newest_checkpoint_loads_and_the_last_k_are_kept(tmp_path: Path) -> None:
     checkpoints = store(tmp_path)
     assert checkpoints.latest_valid() is None
     for step in (1, 2, 10):
@@ -88,7 +88,7 @@ def test_what_is_written_behind_is_as_it_was_and_one_at_a_time(
     assert newest is not None and torch.equal(newest.tensors["w"], torch.ones(3))
 
 
-def test_what_goes_wrong_behind_is_the_same_line(
+def test_errors_of_asynchronous_writes_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
@@ -119,7 +119,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_whole_one_that_these_libraries_cannot_read_is_kept(tmp_path: Path) -> None:
+def test_intact_checkpoint_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     store(tmp_path).save(train_state(3))
     unreadable = r"00000003 is intact but cannot be read here \(lacks 1 .* is b\).* \(torch \d"
     with pytest.raises(CheckpointError, match=unreadable):
@@ -202,7 +202,7 @@ def test_damaged_newest_is_reported_in_one_line_and_skipped(
     assert names(tmp_path) == ["checkpoint-00000005", "checkpoint-00000009"]
 
 
-def test_one_that_the_disk_does_not_give_is_not_damaged(
+def test_unreadable_checkpoint_is_not_reported_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(tmp_path).save(train_state(7))

@@ -1,4 +1,4 @@
-"""One undisturbed training: what it computes, writes and refuses."""
+"""One uninterrupted training: its results, outputs and errors."""
 
 import json
 import math
@@ -67,7 +67,7 @@ def test_every_row_sees_the_windows_of_its_seed(
     assert not torch.equal(b, c)
 
 
-def test_accumulated_micro_batches_are_the_whole_batch(train: Train) -> None:
+def test_accumulated_micro_batches_match_the_full_batch(train: Train) -> None:
     full_batch = train(make_run_config(steps=3, log_every=1), "whole")
     micro_batches = train(make_run_config(steps=3, log_every=1, micro_batch_size=8), "halves")
     assert column(micro_batches, "loss") == pytest.approx(column(full_batch, "loss"), rel=1e-6)
@@ -218,7 +218,7 @@ def test_a_recorded_divergence_is_a_result(train: Train) -> None:
     assert (folder / "out" / "model.safetensors").exists()
 
 
-def test_a_whole_run_says_that_it_did_not_diverge(train: Train) -> None:
+def test_complete_run_records_no_divergence(train: Train) -> None:
     metrics = read_result(
         train(make_run_config(on_divergence="record")) / "out/training.json"
     ).metrics
@@ -327,7 +327,7 @@ def test_tracker_gets_the_history_and_the_speed(train: Train) -> None:
 
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1", "diff_v2", "dint"])
 @pytest.mark.parametrize("mode", ["layer", "selective"])
-def test_layers_that_are_computed_again_give_the_same_bytes(
+def test_activation_checkpointing_gives_the_same_bytes(
     train: Train, variant: str, mode: str
 ) -> None:
     settings = {"steps": 6, "validate_every": 3, "micro_batch_size": 8}
