@@ -1,3 +1,5 @@
+"""Saving and loading models and their configs."""
+
 import json
 import subprocess
 import sys
@@ -102,7 +104,7 @@ def misspelt(folder: Path) -> None:
         (with_tensor("norm.weight", 7), r"tensor norm\.weight has shape \[7\], not \[16\]"),
     ],
 )
-def test_a_damaged_folder_is_one_readable_line(
+def test_a_damaged_folder_is_a_one_line_error(
     tmp_path: Path, damage: Callable[[Path], None], message: str
 ) -> None:
     saved(tmp_path)

@@ -54,8 +54,8 @@ def slow_logits(model: Any, tokens: Tensor) -> Tensor:
             lam, selected = own.current_lambda("default"), own.dex_heads["default"].tolist()
             differences = own.dex_difference["default"]
             parts = list(inputs[0].split(WIDTH, dim=-1))
-            for place, head in enumerate(selected):
-                W_D = differences[place] if differences.dim() == 3 else differences
+            for index, head in enumerate(selected):
+                W_D = differences[index] if differences.dim() == 3 else differences
                 parts[head] = parts[head] - lam * (parts[head] @ W_D)
             return (torch.cat(parts, dim=-1),)
 
@@ -72,7 +72,7 @@ def slow_logits(model: Any, tokens: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("difference", ["layer", "head"])
-def test_it_is_equation_5(kind: str, difference: str, tokens: Tensor) -> None:
+def test_the_output_follows_equation_5(kind: str, difference: str, tokens: Tensor) -> None:
     base = model_of(kind)
     plain = base(tokens).logits
     model = adapted(base, difference=difference)
@@ -85,7 +85,7 @@ def test_it_is_equation_5(kind: str, difference: str, tokens: Tensor) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_before_its_first_step_it_is_the_base(kind: str, tokens: Tensor) -> None:
+def test_before_the_first_step_the_output_equals_the_base_model(kind: str, tokens: Tensor) -> None:
     base = model_of(kind)
     before = base(tokens).logits
     assert get_peft_model(base, DexConfig(annealing_steps=5))(tokens).logits.equal(before)
@@ -97,12 +97,12 @@ def test_before_its_first_step_it_is_the_base(kind: str, tokens: Tensor) -> None
     ids=["a layer", "a head", "kvo"],
 )
 @pytest.mark.parametrize("tied", [False, True])
-def test_gradients_are_those_of_the_equation(
+def test_gradients_equal_those_of_the_equation(
     settings: dict[str, Any], matrices: int, tied: bool, tokens: Tensor
 ) -> None:
     """Where W_K, W_V and W_O have copies that train, the slow form has the base's own."""
     model = adapted(model_of("llama", tie_word_embeddings=tied).double(), **settings)
-    names = [name for name, one in model.named_parameters() if one.requires_grad]
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     copied = {name: name.replace("dex_weight.default", "base_layer.weight") for name in names}
     for name in copied.values():
         model.get_parameter(name).requires_grad_(True)
@@ -121,7 +121,7 @@ def test_gradients_are_those_of_the_equation(
         torch.testing.assert_close(ours, slow, atol=1e-9, rtol=1e-7)
 
 
-def test_what_trains_is_what_the_paper_names() -> None:
+def test_trainable_parameters_are_those_of_the_paper() -> None:
     base = model_of("qwen2")
     model = get_peft_model(base, DexConfig())
     trained = {
@@ -137,7 +137,7 @@ def test_what_trains_is_what_the_paper_names() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_merged_it_is_a_plain_model_of_the_same_function(kind: str, tokens: Tensor) -> None:
+def test_merging_gives_a_plain_model_with_equal_outputs(kind: str, tokens: Tensor) -> None:
     base = model_of(kind)
     names = {name: tensor.shape for name, tensor in base.state_dict().items()}
     model = adapted(base)
@@ -148,7 +148,7 @@ def test_merged_it_is_a_plain_model_of_the_same_function(kind: str, tokens: Tens
     torch.testing.assert_close(plain(tokens).logits, logits, atol=1e-5, rtol=0)
 
 
-def test_unmerging_gives_the_base_back_to_the_bit(tokens: Tensor) -> None:
+def test_unmerging_restores_the_base_model_bit_exactly(tokens: Tensor) -> None:
     model = adapted(model_of())
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     logits = model(tokens).logits
@@ -158,9 +158,10 @@ def test_unmerging_gives_the_base_back_to_the_bit(tokens: Tensor) -> None:
     assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_opened_to_be_trained_it_goes_on_as_if_never_saved(tokens: Tensor, tmp_path: Path) -> None:
+def test_training_resumes_identically_after_saving(tokens: Tensor, tmp_path: Path) -> None:
     def train(model: Any, steps: int) -> None:
-        optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], 0.5)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.SGD(trained, 0.5)
         for _ in range(steps):
             optimizer.zero_grad()
             model(tokens, labels=tokens).loss.backward()
@@ -171,9 +172,9 @@ def test_opened_to_be_trained_it_goes_on_as_if_never_saved(tokens: Tensor, tmp_p
     train(model, 3)
     model.save_pretrained(tmp_path)
     opened = PeftModel.from_pretrained(model_of(), tmp_path, is_trainable=True)
-    for one in (model, opened):
-        train(one, 3)  # lambda is annealed on from where it was
-    ours, theirs = (dict(one.named_parameters()) for one in (model, opened))
+    for peft_model in (model, opened):
+        train(peft_model, 3)  # lambda is annealed on from where it was
+    ours, theirs = (dict(peft_model.named_parameters()) for peft_model in (model, opened))
     assert any("dex_lambda" in name for name in ours)
     for name, parameter in ours.items():
         torch.testing.assert_close(theirs[name], parameter, rtol=0, atol=0, msg=name)
@@ -181,7 +182,7 @@ def test_opened_to_be_trained_it_goes_on_as_if_never_saved(tokens: Tensor, tmp_p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_opened_it_is_the_same(kind: str, tokens: Tensor, tmp_path: Path) -> None:
+def test_saving_and_loading_preserves_outputs(kind: str, tokens: Tensor, tmp_path: Path) -> None:
     model = adapted(model_of(kind), heads={"0": [0], "1": [1, 2]}, lambda_init=0.7)
     logits = model(tokens).logits
     model.save_pretrained(tmp_path)
@@ -199,7 +200,9 @@ def test_under_autocast_products_are_in_bfloat16_and_gradients_in_float32(
     difference: str, tokens: Tensor
 ) -> None:
     model = adapted(model_of("qwen2", initializer_range=0.2), difference=difference)
-    own = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    own = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
 
     def actual() -> tuple[Tensor, tuple[Tensor, ...]]:
         logits = model(tokens).logits
@@ -257,29 +260,27 @@ def test_lambda_follows_equation_4(t: int) -> None:
         ("fixed", 0.8 - 0.6 * math.exp(-0.3), False),
     ],
 )
-def test_where_lambda_starts_and_whether_it_learns(
-    schedule: str, start: float, learns: bool
-) -> None:
+def test_lambda_initialization_and_training(schedule: str, start: float, learns: bool) -> None:
     config = DexConfig(lambda_schedule=schedule, annealing_steps=5)
     layer = get_peft_model(model_of(), config).base_model.output_layers()[1]
     assert layer.current_lambda("default").item() == pytest.approx(start)
     assert layer.dex_lambda["default"].requires_grad == learns
 
 
-def test_a_zero_start_changes_nothing_and_a_random_one_is_torchs(tokens: Tensor) -> None:
+def test_zero_and_random_initialization(tokens: Tensor) -> None:
     zero = adapted(model_of(), start="zero")
     assert zero(tokens).logits.equal(model_of()(tokens).logits)
     layers = get_peft_model(model_of(), DexConfig(seed=3)).base_model.output_layers()
     drawn = [layer.dex_difference["default"].detach() for layer in layers]
     assert not drawn[0].equal(drawn[1])
     bound = WIDTH**-0.5
-    assert all(one.abs().max() <= bound and one.abs().max() > 0.9 * bound for one in drawn)
+    assert all(0.9 * bound < matrix.abs().max() <= bound for matrix in drawn)
     again = get_peft_model(model_of(), DexConfig(seed=3)).base_model.output_layers()
     assert drawn[0].equal(again[0].dex_difference["default"].detach())
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"heads": "entropie"}, "neither 'all', 'none' nor"),
         ({"heads": [0, 4]}, "layer 0 has heads 0 to 3, got 4"),
@@ -292,13 +293,13 @@ def test_a_zero_start_changes_nothing_and_a_random_one_is_torchs(tokens: Tensor)
         ({"annealing_steps": -1}, "is negative"),
     ],
 )
-def test_settings_that_cannot_be_used_are_one_line(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as refusal:
+def test_invalid_settings_are_a_one_line_error(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
         get_peft_model(model_of(), DexConfig(**settings))
     assert "\n" not in str(refusal.value)
 
 
-def test_a_model_without_such_projections_is_one_line(tokens: Tensor) -> None:
+def test_a_model_without_the_projections_is_refused(tokens: Tensor) -> None:
     small = {"vocab_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
     encoder = BertLMHeadModel(BertConfig(hidden_size=16, intermediate_size=16, **small))
     joined = GPT2LMHeadModel(GPT2Config(vocab_size=48, n_embd=16, n_layer=1, n_head=2))
@@ -306,24 +307,24 @@ def test_a_model_without_such_projections_is_one_line(tokens: Tensor) -> None:
     phi = Phi3ForCausalLM(Phi3Config(**small, **sizes))  # a Llama but for its joined matrices
     for model in (encoder, joined, phi):
         for refused in (
-            lambda one=model: get_peft_model(one, DexConfig()),
-            lambda one=model: select_heads(one, [tokens]),
+            lambda model=model: get_peft_model(model, DexConfig()),
+            lambda model=model: select_heads(model, [tokens]),
         ):
             with pytest.raises(ConfigError, match="Dex needs a decoder"):
                 refused()
 
 
-def test_quantized_projections_are_one_line() -> None:
+def test_quantized_projections_are_refused() -> None:
     model = model_of()
     model.model.layers[0].self_attn.o_proj = torch.nn.Identity()
     with pytest.raises(ConfigError, match="load the model without quantization"):
         get_peft_model(model, DexConfig())
 
 
-def test_the_page_works_as_it_stands(
+def test_the_examples_of_the_dex_page_run(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every Python block of docs/dex.md, one after another, on a small model in a folder."""
+    """Every Python block of docs/dex.md, in order, on a small model in a folder."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -336,12 +337,15 @@ def test_the_page_works_as_it_stands(
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 4
     monkeypatch.chdir(tmp_path)
-    known: dict[str, Any] = {"folder": tmp_path / "base", "texts": ["w1 w2 w3 w4", "w9 w8 w7 w6"]}
+    namespace: dict[str, Any] = {
+        "folder": tmp_path / "base",
+        "texts": ["w1 w2 w3 w4", "w9 w8 w7 w6"],
+    }
     for block in blocks:
-        exec(block, known)
+        exec(block, namespace)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
-    (tokens,) = known["batches"][:1]
+    (tokens,) = namespace["batches"][:1]
     torch.testing.assert_close(
-        plain(tokens).logits, known["again"](tokens).logits, atol=1e-5, rtol=0
+        plain(tokens).logits, namespace["again"](tokens).logits, atol=1e-5, rtol=0
     )
     assert not plain(tokens).logits.equal(model_of()(tokens).logits)

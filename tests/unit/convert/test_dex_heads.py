@@ -1,4 +1,4 @@
-"""Which heads Dex changes: entropy and importance against slow forms, and the choice by them."""
+"""Head selection of Dex: entropy and importance against reference implementations."""
 
 from typing import Any
 
@@ -70,11 +70,11 @@ def test_heads_are_selected_from_the_requested_end(tokens: Tensor) -> None:
         assert chosen["entropy"] == sorted(ranks[2:])
         assert chosen["low_entropy"] == sorted(ranks[:2])
         assert chosen["importance"] == sorted(importance[layer].argsort()[:2].tolist())
-    one = select_heads(model, [tokens], share=0.01)
-    assert all(len(heads) == 1 for heads in one.values())
+    selected = select_heads(model, [tokens], share=0.01)
+    assert all(len(heads) == 1 for heads in selected.values())
 
 
-def test_choosing_heads_leaves_the_model_as_it_was(tokens: Tensor) -> None:
+def test_selecting_heads_leaves_the_model_unchanged(tokens: Tensor) -> None:
     model = model_of().train()
     before = model(tokens).logits
     select_heads(model, [tokens], "importance")
@@ -84,12 +84,12 @@ def test_choosing_heads_leaves_the_model_as_it_was(tokens: Tensor) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
-def test_a_share_of_no_heads_is_one_line(share: float, tokens: Tensor) -> None:
+def test_a_share_without_heads_is_refused(share: float, tokens: Tensor) -> None:
     with pytest.raises(ConfigError, match="must be above 0 and at most 1"):
         select_heads(model_of(), [tokens], share=share)
 
 
 @pytest.mark.parametrize("by", ["entropy", "importance"])
-def test_no_text_to_choose_by_is_one_line(by: Any) -> None:
+def test_selecting_heads_without_text_is_refused(by: Any) -> None:
     with pytest.raises(ConfigError, match="at least one batch"):
         select_heads(model_of(), [], by)

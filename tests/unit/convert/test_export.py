@@ -73,7 +73,7 @@ def test_logits_and_gradients_of_llama_equal_ours(
 
 
 @pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
-def test_a_folder_is_what_transformers_would_write(
+def test_an_exported_folder_equals_that_of_transformers(
     variant: str, kv_heads: int | None, tied: bool, tmp_path: Path
 ) -> None:
     model, kind = build(variant, kv_heads, tied), FORMATS[variant]
@@ -82,8 +82,8 @@ def test_a_folder_is_what_transformers_would_write(
     upstream.config.eos_token_id = upstream.generation_config.eos_token_id = 7
     upstream.save_pretrained(tmp_path / "theirs")
     settings = [AutoConfig.from_pretrained(tmp_path / who).to_dict() for who in ("ours", "theirs")]
-    for one in settings:
-        del one["transformers_version"], one["_name_or_path"]
+    for config in settings:
+        del config["transformers_version"], config["_name_or_path"]
     assert settings[0] == settings[1]
     ours, theirs = (load_file(tmp_path / who / "model.safetensors") for who in ("ours", "theirs"))
     assert ours.keys() == theirs.keys()
@@ -97,9 +97,9 @@ def test_an_end_of_text_of_the_vocabulary_is_found(vocab: Any, tmp_path: Path) -
     (tmp_path / "one" / "tokenizer.json").write_text(json.dumps(tokenizer))
     (tmp_path / "one" / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<end>"}))
     export_model(tmp_path / "one", tmp_path / "two")
-    told = [json.loads((tmp_path / "two" / f"{name}.json").read_text())["eos_token_id"]
+    eos_ids = [json.loads((tmp_path / "two" / f"{name}.json").read_text())["eos_token_id"]
             for name in ("config", "generation_config")]  # fmt: skip
-    assert told == [5 if isinstance(vocab, dict) else 1] * 2
+    assert eos_ids == [5 if isinstance(vocab, dict) else 1] * 2
 
 
 @pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
@@ -246,7 +246,7 @@ def test_a_tokenizer_without_its_description_is_refused(tmp_path: Path, trained:
 
 @pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize("form", ["huggingface", "diffllama"])
-def test_what_transformers_saved_is_exported(
+def test_a_folder_saved_by_transformers_is_exported(
     form: str, sharded: bool, tmp_path: Path, trained: Path
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments

@@ -1,4 +1,4 @@
-"""A model exported as GGUF, run by llama.cpp itself: its tokens, logits and choices are ours."""
+"""A model exported as GGUF and run by llama.cpp gives our tokens, logits and generations."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def exported(
     return model, serve(tmp_path / "out/model.gguf")
 
 
-def test_llama_cpp_reads_text_as_we_do_and_goes_on_alike(
+def test_llama_cpp_tokenizes_and_continues_identically(
     exported: tuple[Transformer, Any], tokenizer: Tokenizer
 ) -> None:
     model, server = exported
@@ -79,9 +79,9 @@ def test_a_generation_ends_with_the_document(
         with torch.no_grad():
             expected.append(int(model(torch.tensor([expected]))[0, -1].argmax()))
     end = tokenizer.token_to_id(END_OF_TEXT)
-    said = server.handle_completions({"prompt": tokens, "n_predict": 12, "temperature": 0})
+    completion = server.handle_completions({"prompt": tokens, "n_predict": 12, "temperature": 0})
     assert end not in expected[len(tokens) :]
-    assert said["choices"][0]["text"] == tokenizer.decode(expected[len(tokens) :])
+    assert completion["choices"][0]["text"] == tokenizer.decode(expected[len(tokens) :])
     wanted = {"prompt": tokens, "n_predict": 12, "temperature": 0, "logit_bias": [[end, 100]]}
     assert server.handle_completions(wanted)["choices"][0]["finish_reason"] == "stop"
 
@@ -93,15 +93,15 @@ def test_a_tokenizer_that_was_changed_after_training_is_refused(
     save_model(folder, model, model.config)
     write_checked(folder / TRAINING, {}, list(folder.iterdir()))
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        whole = (folder / name).read_text()
-        (folder / name).write_text(whole + " ")
+        original = (folder / name).read_text()
+        (folder / name).write_text(original + " ")
         with pytest.raises(DataError, match=f"{name}: checksum mismatch"):
             export_model(folder, tmp_path / "out", "gguf")
-        (folder / name).write_text(whole)
+        (folder / name).write_text(original)
     export_model(folder, tmp_path / "out", "gguf")
 
 
-def test_another_tokenizer_is_left_to_llama_cpps_own_converter(
+def test_unsupported_tokenizers_point_to_the_llama_cpp_converter(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     model = build(False, None)

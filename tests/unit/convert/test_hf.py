@@ -1,4 +1,4 @@
-"""The transformers face: generation with a cache and padding, saving, Auto classes."""
+"""The transformers interface: generation with a cache and padding, saving, Auto classes."""
 
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def test_save_and_reload(attention: dict[str, Any], tied: bool, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])
-def test_the_attention_implementation_chooses_our_backend(backend: str, tmp_path: Path) -> None:
+def test_the_attention_implementation_selects_our_backend(backend: str, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     face(build({"variant": "diff_v1"})).save_pretrained(tmp_path)
@@ -162,8 +162,8 @@ def test_a_fresh_model_from_a_config_is_initialized_like_ours() -> None:
     first = AutoModelForCausalLM.from_config(config)
     torch.manual_seed(1)
     second = AutoModelForCausalLM.from_config(config)
-    for one, other in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for parameter, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(parameter, other)
     for projection in (first.model.layers[0].attention.o_proj, first.model.layers[1].ffn.down_proj):
         expected = projection.in_features**-0.5 / 2  # fan-in, divided by sqrt(2 layers)
         assert projection.weight.std().item() == pytest.approx(expected, rel=0.1)
@@ -193,7 +193,7 @@ def test_unsupported_options_raise() -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("target", ["all-linear", "embedding", "lm_head"])
-def test_merging_an_adapter_leaves_the_logits(target: str, tied: bool) -> None:
+def test_merging_an_adapter_preserves_the_logits(target: str, tied: bool) -> None:
     import peft
 
     model = face(build({"variant": "diff_v1"}, tied))
@@ -218,14 +218,14 @@ def test_merging_an_adapter_leaves_the_logits(target: str, tied: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PromptTuningConfig", "PromptEncoderConfig"])
-def test_prompts_are_tuned(kind: str) -> None:
+def test_prompt_tuning_trains_and_generates(kind: str) -> None:
     import peft
 
     settings = getattr(peft, kind)(task_type="CAUSAL_LM", num_virtual_tokens=3)
     model = peft.get_peft_model(face(build({"variant": "diff_v1"})), settings)
     model(input_ids=prompt(9), labels=prompt(9)).loss.backward()
-    trained = [one for one in model.parameters() if one.requires_grad]
-    assert trained and all(one.grad.abs().max() > 0 for one in trained)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert trained and all(parameter.grad.abs().max() > 0 for parameter in trained)
     written = model.eval().generate(input_ids=prompt(9), max_new_tokens=2, pad_token_id=0)
     assert written.shape == (1, 11)
 
@@ -279,8 +279,8 @@ def test_activation_checkpointing_is_enabled_through_transformers() -> None:
     model.model.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
     model.gradient_checkpointing_enable()
     assert model.is_activation_checkpointing
-    for actual, one in zip(gradients(), expected, strict=True):
-        torch.testing.assert_close(actual, one)
+    for actual, grad in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(actual, grad)
     assert len(calls) == 2
     cached = model(tokens, use_cache=True)  # with a cache nothing is computed again
     cached.logits.sum().backward()
@@ -302,7 +302,7 @@ def test_embeddings_in_place_of_ids() -> None:
     assert torch.equal(written, model.generate(prompt(9), **options)[:, 9:])
 
 
-def test_logits_are_of_the_positions_that_are_asked_for() -> None:
+def test_logits_can_be_limited_to_positions() -> None:
     model = face(build({"variant": "diff_v1"}))
     every = model(prompt(9)).logits
     places = torch.tensor([1, 3])
@@ -336,7 +336,7 @@ def test_the_attention_implementation_can_be_changed() -> None:
     torch.testing.assert_close(model(prompt(9)).logits, before)
 
 
-def test_a_model_is_compiled_whole_with_its_loss() -> None:
+def test_a_model_compiles_with_its_loss_without_graph_breaks() -> None:
     """As in training, so without a cache, by the backend that `auto` takes on a CPU."""
     torch._dynamo.reset()
     model, tokens = face(build({"variant": "diff_v1"}, backend="cpu_dispatch")).train(), prompt(12)

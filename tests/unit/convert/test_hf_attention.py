@@ -1,4 +1,4 @@
-"""Maps of pretrained models, against what their own code makes of random weights."""
+"""Attention maps of pretrained models against their own code, on random weights."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,7 @@ def read(model: Any, block: int = T) -> dict[int, list[AttentionBlock]]:
     actual = []
     with torch.inference_mode(), capture_attention(HFCausalLM(model), block) as layers:
         model(tokens())
-        actual = [list(one) for one in layers]
+        actual = [list(layer) for layer in layers]
     return {rows[0].layer: rows for rows in actual}
 
 
@@ -134,11 +134,11 @@ def test_the_output_of_a_layer_follows_from_its_maps(
     layers: list[DifferentialLayer] = []
     usual = DifferentialLayer.output
 
-    def kept(self: DifferentialLayer) -> Tensor:
+    def record_layer(self: DifferentialLayer) -> Tensor:
         layers.append(self)
         return usual(self)
 
-    monkeypatch.setattr(DifferentialLayer, "output", kept)
+    monkeypatch.setattr(DifferentialLayer, "output", record_layer)
     model, outputs = small(name), []
     for module in model.modules():
         if type(module).__name__ in ("MotifAttention", "SambaYAttention"):
@@ -152,7 +152,7 @@ def test_the_output_of_a_layer_follows_from_its_maps(
         torch.testing.assert_close(captured.projection(attn.flatten(2)), output, **EXACT)
 
 
-def test_a_window_can_be_named_for_each_layer() -> None:
+def test_a_window_can_be_set_per_layer() -> None:
     model = small("Phi")
     expected = read(model)
     model.config.sliding_window = [None, 5, None, 5, None, None, None, None]
@@ -163,10 +163,10 @@ def test_a_window_can_be_named_for_each_layer() -> None:
 
 
 @pytest.mark.parametrize("name", ["grouped", "Phi"])
-def test_blocks_are_the_whole(name: str) -> None:
+def test_blocks_equal_the_rows_of_the_full_maps(name: str) -> None:
     model = small(name)
-    whole, parts = read(model), read(model, 4)
-    for layer, (rows,) in whole.items():
+    full, parts = read(model), read(model, 4)
+    for layer, (rows,) in full.items():
         assert [part.start for part in parts[layer]] == [0, 4, 8, 12]
         for part in parts[layer]:
             stop = part.mask.shape[1]
@@ -183,7 +183,9 @@ def test_blocks_are_the_whole(name: str) -> None:
 
 @pytest.mark.parametrize("kv_heads", [4, 2])
 @pytest.mark.parametrize(("variant", "kind"), [("softmax", "llama"), ("diff_v1", "diffllama")])
-def test_an_exported_model_has_the_maps_of_its_run(variant: str, kind: str, kv_heads: int) -> None:
+def test_an_exported_model_has_the_same_attention_maps(
+    variant: str, kind: str, kv_heads: int
+) -> None:
     attention = {"variant": variant, "head_dim": 4, "num_heads": 4, "num_kv_heads": kv_heads}
     config = replace(model_config(48), attention=attention, num_layers=2, d_model=32, norm_eps=1e-5)
     ours = Transformer.build(config, "sdpa", 0).eval()
@@ -194,17 +196,17 @@ def test_an_exported_model_has_the_maps_of_its_run(variant: str, kind: str, kv_h
     theirs = read(to_llama(ours, kind).eval(), 5)
     with torch.inference_mode(), capture_attention(ours, 5) as layers:
         ours.hidden_states(tokens())
-        mine = [list(one) for one in layers]
+        mine = [list(layer) for layer in layers]
     for layer, expected in enumerate(mine):
         assert theirs.keys() == {0, 1} and len(expected) == len(theirs[layer]) == 3
-        for one, other in zip(expected, theirs[layer], strict=True):
-            torch.testing.assert_close(other.weights, one.weights, rtol=0, atol=1e-5)
+        for block, other in zip(expected, theirs[layer], strict=True):
+            torch.testing.assert_close(other.weights, block.weights, rtol=0, atol=1e-5)
             assert (
-                (one.component_maps is None)
+                (block.component_maps is None)
                 == (other.component_maps is None)
                 == (variant == "softmax")
             )
-            for a, b in zip(one.component_maps or (), other.component_maps or (), strict=True):
+            for a, b in zip(block.component_maps or (), other.component_maps or (), strict=True):
                 torch.testing.assert_close(b, a, rtol=0, atol=1e-5)
 
 
@@ -222,10 +224,10 @@ def with_swapped_pairs() -> Any:
     attention = model.model.layers[1].self_attn
     usual = attention.forward
 
-    def swapped(**given: Any) -> Any:
+    def swapped(**inputs: Any) -> Any:
         rows = attention.q_proj.weight.data
         rows.copy_(rows.unflatten(0, (-1, 2, 6)).flip(1).flatten(0, 2))
-        out = usual(**given)
+        out = usual(**inputs)
         rows.copy_(rows.unflatten(0, (-1, 2, 6)).flip(1).flatten(0, 2))
         return out
 
@@ -243,7 +245,7 @@ def without_its_modules() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (mamba, "MambaForCausalLM: its attention maps cannot be read"),
         (with_sinks, "its weights depend on s_aux"),
@@ -251,9 +253,9 @@ def without_its_modules() -> Any:
         (without_its_modules, "no module has Wqkv"),
     ],
 )
-def test_unreadable_attention_is_one_line(make: Any, said: str) -> None:
+def test_unreadable_attention_is_a_one_line_error(make: Any, message: str) -> None:
     model = make()
-    with pytest.raises(CheckpointError, match=said) as refusal:
+    with pytest.raises(CheckpointError, match=message) as refusal:
         read(model)
     assert "\n" not in str(refusal.value) and "convert/hf_attention" in str(refusal.value)
 

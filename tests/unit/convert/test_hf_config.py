@@ -1,4 +1,4 @@
-"""The config by the names that users and tools of transformers know."""
+"""The config under the attribute names of transformers."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ SIZES: dict[str, Any] = {
 }
 
 
-def test_a_config_is_made_by_the_names_of_transformers(tmp_path: Path) -> None:
+def test_a_config_accepts_the_attribute_names_of_transformers(tmp_path: Path) -> None:
     config = DiffTransformerConfig(**SIZES, max_position_embeddings=np.int64(64))
     model = DiffTransformerForCausalLM(config).eval()
     actual = config.model_config()
@@ -89,7 +89,7 @@ def test_names_hold_what_factors_made() -> None:
         ({"model": {"attention": {"variant": "diff_v9"}}}, "unknown variant 'diff_v9'"),
     ],
 )
-def test_what_a_model_cannot_be_is_one_line(options: dict[str, Any], why: str) -> None:
+def test_impossible_configs_are_a_one_line_error(options: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why) as refusal:
         DiffTransformerForCausalLM(DiffTransformerConfig(**SIZES | options))
     assert "\n" not in str(refusal.value)

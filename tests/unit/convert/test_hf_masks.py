@@ -46,7 +46,7 @@ MODELS = {
 @torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("flash_arguments", [False, True])
-def test_the_packed_loss_is_the_padded_loss(name: str, flash_arguments: bool) -> None:
+def test_packed_and_padded_losses_are_equal(name: str, flash_arguments: bool) -> None:
     """Documents in the form that transformers' own collator flattens them to."""
     from transformers import DataCollatorWithFlattening
 
@@ -55,7 +55,7 @@ def test_the_packed_loss_is_the_padded_loss(name: str, flash_arguments: bool) ->
     collate = DataCollatorWithFlattening(
         return_flash_attn_kwargs=flash_arguments, return_seq_idx=flash_arguments
     )
-    packed = collate([{"input_ids": one} for one in documents()])
+    packed = collate([{"input_ids": document} for document in documents()])
     assert packed["input_ids"].shape == (1, 17)
     actual = model(**packed, use_cache=False).loss
     rows = pad_sequence(documents(), batch_first=True)
@@ -100,9 +100,9 @@ def boundaries() -> dict[str, dict[str, Any]]:
 @torch.no_grad()
 @pytest.mark.parametrize("way", boundaries())
 @pytest.mark.parametrize("backend", ["eager", "sdpa", "blocked"])
-def test_boundaries_are_heeded_however_they_arrive(way: str, backend: str) -> None:
+def test_every_form_of_document_boundaries_is_respected(way: str, backend: str) -> None:
     model = face(build({"variant": "diff_v1"}, backend=backend)).eval()
-    expected = torch.cat([model(one[None]).logits for one in documents()], dim=1)
+    expected = torch.cat([model(document[None]).logits for document in documents()], dim=1)
     output = model(torch.cat(documents())[None], **boundaries()[way])
     torch.testing.assert_close(output.logits, expected, rtol=1e-5, atol=1e-5)
     if "attention_mask" not in boundaries()[way]:
@@ -116,8 +116,8 @@ def test_positions_separate_documents_where_transformers_sees_them() -> None:
     positions = torch.stack([torch.arange(17), torch.tensor([*range(5), *range(7, 19)])])
     for model in (theirs("Llama"), ours("softmax")):
         out = model(rows, position_ids=positions, use_cache=False).logits
-        whole = model(rows[:1], use_cache=False).logits
-        torch.testing.assert_close(out[:1], whole, rtol=1e-4, atol=1e-5)
+        unsplit = model(rows[:1], use_cache=False).logits
+        torch.testing.assert_close(out[:1], unsplit, rtol=1e-4, atol=1e-5)
         parts = [model(part, use_cache=False).logits for part in (rows[1:, :5], rows[1:, 5:])]
         torch.testing.assert_close(out[1:], torch.cat(parts, dim=1), rtol=1e-4, atol=1e-5)
 
@@ -128,19 +128,19 @@ def test_left_padding_restarts_positions_and_separates_nothing() -> None:
     padded = torch.nn.functional.pad(tokens, (4, 0))
     positions = torch.tensor([[1, 1, 1, 1, *range(9)]])  # as `generate` makes them
     for use_cache in (True, False):
-        given = {"attention_mask": (padded > 0).long(), "position_ids": positions}
-        out = model(padded, use_cache=use_cache, **given)
+        inputs = {"attention_mask": (padded > 0).long(), "position_ids": positions}
+        out = model(padded, use_cache=use_cache, **inputs)
         torch.testing.assert_close(out.logits[:, 4:], model(tokens).logits, rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
-def test_a_mask_by_query_goes_on_behind_a_cache() -> None:
+def test_a_per_query_mask_works_with_a_cache() -> None:
     model, tokens = ours("diff_v1"), torch.cat(documents())[None]
-    whole = model(tokens).logits
+    full = model(tokens).logits
     cache = model(tokens[:, :10], use_cache=True).past_key_values
     mask = torch.ones(1, 1, 17, 17).tril().bool()[:, :, 10:]
     rest = model(tokens[:, 10:], past_key_values=cache, attention_mask=mask).logits
-    torch.testing.assert_close(rest, whole[:, 10:], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(rest, full[:, 10:], rtol=1e-5, atol=1e-5)
 
 
 def test_documents_are_trained_longer_than_a_row_may_be() -> None:
@@ -154,9 +154,9 @@ def test_documents_are_trained_longer_than_a_row_may_be() -> None:
 
 
 def refusals() -> dict[str, tuple[dict[str, Any], str]]:
-    given = boundaries()
-    ids, positions = given["segment_ids"]["segment_ids"], given["position_ids"]["position_ids"]
-    mask = given["bool 4-D"]["attention_mask"]
+    inputs = boundaries()
+    ids, positions = inputs["segment_ids"]["segment_ids"], inputs["position_ids"]["position_ids"]
+    mask = inputs["bool 4-D"]["attention_mask"]
     return {
         "a cache is asked for": ({"position_ids": positions, "use_cache": True}, "use_cache=False"),
         "padding": ({"seq_idx": ids, "attention_mask": ids * 0}, "packed rows have no padding"),
@@ -177,7 +177,7 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
             "1 at each token",
         ),
         "lengths by another name": (
-            {"cu_seqlens": given["cu_seq_lens_q"]["cu_seq_lens_q"]},
+            {"cu_seqlens": inputs["cu_seq_lens_q"]["cu_seq_lens_q"]},
             "cu_seqlens: unknown option of the model; did you mean 'cu_seq_lens_q'",
         ),
         "documents by another name": ({"document_ids": ids}, "document boundaries are pos"),
@@ -187,14 +187,14 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
 
 
 @pytest.mark.parametrize("case", refusals())
-def test_what_is_not_heeded_is_refused_in_one_line(case: str) -> None:
-    given, why = refusals()[case]
+def test_unsupported_masks_are_a_one_line_error(case: str) -> None:
+    inputs, why = refusals()[case]
     with pytest.raises(UserError, match=why) as refusal:
-        ours("diff_v1")(torch.cat(documents())[None], **given)
+        ours("diff_v1")(torch.cat(documents())[None], **inputs)
     assert "\n" not in str(refusal.value)
 
 
-def test_what_tokenizers_and_trainers_pass_besides_changes_nothing() -> None:
+def test_extra_inputs_of_tokenizers_and_trainers_are_ignored() -> None:
     model, tokens = ours("diff_v1"), torch.cat(documents())[None]
     besides = {"token_type_ids": tokens * 0, "cache_position": torch.arange(17), "seq_idx": None}
     expected = model(tokens, labels=tokens)
@@ -202,7 +202,7 @@ def test_what_tokenizers_and_trainers_pass_besides_changes_nothing() -> None:
     assert actual.loss.equal(expected.loss) and actual.logits.equal(expected.logits)
 
 
-def test_documents_behind_a_cache_and_under_flash_attention_are_refused() -> None:
+def test_documents_with_a_cache_or_flash_attention_are_refused() -> None:
     from transformers import DynamicCache
 
     model, tokens = ours("diff_v1"), torch.cat(documents())[None]

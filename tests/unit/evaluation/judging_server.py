@@ -71,12 +71,12 @@ def judging_server() -> Iterator[JudgingServer]:
             assert self.path == "/v1/chat/completions"
             length = int(self.headers["Content-Length"])
             body = json.loads(self.rfile.read(length))
-            said = served.reply(body, self.headers["Authorization"])
-            time.sleep(said.delay)
-            text = completion(said.content) if said.body is None else said.body
+            reply = served.reply(body, self.headers["Authorization"])
+            time.sleep(reply.delay)
+            text = completion(reply.content) if reply.body is None else reply.body
             try:
-                self.send_response(said.status)
-                for name, value in {"Content-Type": "application/json", **said.headers}.items():
+                self.send_response(reply.status)
+                for name, value in {"Content-Type": "application/json", **reply.headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(text.encode())

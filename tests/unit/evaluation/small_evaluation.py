@@ -264,8 +264,8 @@ def _split(
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> Path:
-    whole = manifest.model_copy(update={"digest": manifest.content_digest()})
-    (folder / "manifest.json").write_text(whole.model_dump_json())
+    signed = manifest.model_copy(update={"digest": manifest.content_digest()})
+    (folder / "manifest.json").write_text(signed.model_dump_json())
     return folder
 
 
@@ -273,14 +273,14 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def metrics_of(found: EvalResult) -> Metrics:
-    """Metrics, once what was asked is seen to add up to them."""
-    for name, per_item in found.per_item.items():
-        value = found.metrics[name]
+def metrics_of(result: EvalResult) -> Metrics:
+    """Metrics of a result, after checking that per-item scores sum to them."""
+    for name, per_item in result.per_item.items():
+        value = result.metrics[name]
         if value is not None:
             seed = SeedValue(seed=0, value=value, text="", job_ids=[name], per_item=per_item)
             item_contributions(seed)
-    return found.metrics
+    return result.metrics
 
 
 def sizes(per_item: PerItemScores) -> list[tuple[str, int]]:

@@ -46,13 +46,19 @@ def write_documents(folder: Path) -> Path:
     )
 
 
-def measured(output: Path, text: Path | None, asked: dict[str, Any], **what: Any) -> Result:
+def measured(output: Path, text: Path | None, config: dict[str, Any], **what: Any) -> Result:
     """The result of a suite on a run's folder (`model`), or on one of transformers."""
     pretrained = what.pop("pretrained", None)
     if pretrained is not None:
         pretrained = {"name": str(pretrained)} | what.pop("options", {})
     slice = EvaluationConfig.model_validate(
-        {"scale": "unit", "run": "diff", "suite": "maps", "config": asked, "pretrained": pretrained}
+        {
+            "scale": "unit",
+            "run": "diff",
+            "suite": "maps",
+            "config": config,
+            "pretrained": pretrained,
+        }
     )
     evaluate_as_job(slice, output, dataset=text, **what)
     return read_result(output)

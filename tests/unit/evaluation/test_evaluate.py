@@ -1,4 +1,4 @@
-"""The whole job: from folders to a result file, and what stops it."""
+"""The evaluation job: from input folders to a result file, and its errors."""
 
 import math
 import shutil
@@ -30,7 +30,7 @@ RECALLS = {"kind": "recall", "needles": [1, 2], "samples": 16}
 
 
 class RecordingTracker(NullTracker):
-    """Keeps what it is told."""
+    """Records metrics and artifacts."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, float] = {}
@@ -54,14 +54,16 @@ def run(output: Path, config: dict[str, Any], **inputs: Any) -> Result:
     return read_result(output)
 
 
-def test_nothing_that_was_kept_of_other_weights_is_asked_for(
+def test_saved_answers_are_separate_for_each_set_of_weights(
     tmp_path: Path, text: Path, text_run: Path, ngrams: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A training that is forced again has its fingerprint again, and may have other weights."""
     again = Path(shutil.copytree(text_run, tmp_path / "again"))
     other = Path(shutil.copytree(text_run, tmp_path / "other"))
     weights = load_file(other / "model.safetensors")
-    save_file({name: one * 1.01 for name, one in weights.items()}, other / "model.safetensors")
+    save_file(
+        {name: tensor * 1.01 for name, tensor in weights.items()}, other / "model.safetensors"
+    )
     republish(other)
     seen = []
     module = import_module(module_of("validation_slices", "measure"))
@@ -74,7 +76,7 @@ def test_nothing_that_was_kept_of_other_weights_is_asked_for(
     assert seen[0].name == seen[1].name != seen[2].name
 
 
-def test_validation_slices_end_in_a_result(
+def test_validation_slices_write_a_result(
     tmp_path: Path, text: Path, text_run: Path, ngrams: Path
 ) -> None:
     output, tracker = tmp_path / "deep" / "held_out.json", RecordingTracker()
@@ -95,7 +97,7 @@ def test_validation_slices_end_in_a_result(
     assert tracker.artifacts == [output]
 
 
-def test_same_call_same_numbers_and_same_id(
+def test_repeated_evaluations_have_the_same_metrics_and_id(
     tmp_path: Path, text: Path, text_run: Path, ngrams: Path
 ) -> None:
     inputs = {"model": text_run, "dataset": text, "ngrams": ngrams}
@@ -106,7 +108,7 @@ def test_same_call_same_numbers_and_same_id(
 
 
 @pytest.mark.parametrize("changed", ["config", "code", "ngrams"])
-def test_everything_that_counts_changes_the_id(
+def test_every_relevant_setting_changes_the_id(
     tmp_path: Path, text: Path, text_run: Path, ngrams: Path, changed: str
 ) -> None:
     inputs: dict[str, Any] = {"model": text_run, "dataset": text, "ngrams": ngrams}
@@ -143,11 +145,11 @@ def refused(output: Path, kind: type[UserError], config: dict[str, Any], **input
 def measuring(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the recall suite's own function change what it returns."""
     module = import_module(module_of("recall", "measure"))
-    whole = module.measure
-    monkeypatch.setattr(module, "measure", lambda *args: {**whole(*args).metrics, **change})
+    real = module.measure
+    monkeypatch.setattr(module, "measure", lambda *args: {**real(*args).metrics, **change})
 
 
-def test_a_number_that_is_none_of_sound_weights_names_the_evaluation(
+def test_a_nan_metric_with_finite_weights_names_the_evaluation(
     tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measuring({"accuracy_n2": float("nan")}, monkeypatch)
@@ -157,9 +159,9 @@ def test_a_number_that_is_none_of_sound_weights_names_the_evaluation(
     assert "measure should return None for what is undefined" in line
 
 
-def test_of_weights_that_nobody_looked_at_nothing_is_said(tmp_path: Path) -> None:
-    found = PretrainedModel(name="a/model", revision="main")
-    context = PretrainedContext(found, torch.device("cpu"), tmp_path, tmp_path)
+def test_an_infinite_metric_of_unchecked_weights_does_not_mention_weights(tmp_path: Path) -> None:
+    model = PretrainedModel(name="a/model", revision="main")
+    context = PretrainedContext(model, torch.device("cpu"), tmp_path, tmp_path)
     with pytest.raises(
         CheckpointError, match=r"^theirs: p is inf: either .*`dtype`.* None"
     ) as line:
@@ -167,27 +169,27 @@ def test_of_weights_that_nobody_looked_at_nothing_is_said(tmp_path: Path) -> Non
     assert "finite" not in str(line.value) and "train" not in str(line.value)
 
 
-def returning(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def returning(result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the recall suite's own function return something else."""
     module = import_module(module_of("recall", "measure"))
-    monkeypatch.setattr(module, "measure", lambda *args: found)
+    monkeypatch.setattr(module, "measure", lambda *args: result)
 
 
-def test_units_that_do_not_make_their_metric_leave_no_result(
+def test_per_item_scores_that_do_not_sum_to_the_metric_are_refused(
     tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = {"model": recall_run, "dataset": recall}
     for values, right in (([1.0, 0.0], True), ([1.0, 1.0], False)):
         per_item = {"accuracy_n2": per_item_scores("rows", values)}
-        found = EvalResult({"accuracy_n1": None, "accuracy_n2": 0.5}, per_item)
-        returning(found, monkeypatch)
+        result = EvalResult({"accuracy_n1": None, "accuracy_n2": 0.5}, per_item)
+        returning(result, monkeypatch)
         if right:
             assert run(tmp_path / "r", RECALLS, **inputs).per_item == per_item
         else:
             assert "its rows give" in refused(tmp_path / "s", ConfigError, RECALLS, **inputs)
 
 
-def test_what_is_no_metrics_leaves_no_result(
+def test_invalid_metrics_write_no_result(
     tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     returning([0.5], monkeypatch)
@@ -195,7 +197,7 @@ def test_what_is_no_metrics_leaves_no_result(
     assert line.startswith("evaluations/recall: measure returns a list in place of metrics")
 
 
-def test_vocabulary_that_the_model_does_not_know(tmp_path: Path, recall: Path) -> None:
+def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path: Path, recall: Path) -> None:
     small = save_run(tmp_path / "small", RECALL.vocab_size - 1, dataset=recall)
     line = refused(tmp_path / "r", ConfigError, RECALLS, model=small, dataset=recall)
     assert f"token ids up to {RECALL.vocab_size - 1}" in line
@@ -221,7 +223,7 @@ def test_window_longer_than_the_context(
     assert "max_positions 40" in line
 
 
-def test_backend_that_is_not_there(tmp_path: Path, recall: Path, recall_run: Path) -> None:
+def test_an_unavailable_backend_is_refused(tmp_path: Path, recall: Path, recall_run: Path) -> None:
     config = RECALLS | {"backend": "flash_attn", "device": "cpu", "precision": "bf16"}
     line = refused(tmp_path / "r", BackendError, config, model=recall_run, dataset=recall)
     assert "flash_attn" in line

@@ -1,4 +1,4 @@
-"""Sharing prefixes changes nothing but the work: token for token the same answers."""
+"""Prefix caching reduces computation and gives identical answers."""
 
 from typing import Any
 from unittest.mock import patch
@@ -41,9 +41,9 @@ def prompts() -> list[list[int]]:
     generator = torch.Generator().manual_seed(2)
     context, other = torch.randint(VOCAB, (2, 70), generator=generator).tolist()
     questions = ([3], [4], [5, 6, 7], [3])
-    found = [[*context, *question] for question in questions]
-    found += [[*context[:40], *other[40:], *question] for question in questions]
-    return [*found, context[:40], other]
+    token_ids = [[*context, *question] for question in questions]
+    token_ids += [[*context[:40], *other[40:], *question] for question in questions]
+    return [*token_ids, context[:40], other]
 
 
 def generate(
@@ -75,8 +75,11 @@ def test_chunks_give_the_same_answers(model: Transformer) -> None:
 
 def test_prompts_for_one_token_are_computed_in_batches_of_one_length(model: Transformer) -> None:
     context = prompts()[0]
-    asked = [[*context[:length], token] for length in (5, 9, 5, 20) for token in range(6)]
-    requests = [*(Request(prompt, 1, never) for prompt in asked), Request(context[:5], 2, never)]
+    single_token = [[*context[:length], token] for length in (5, 9, 5, 20) for token in range(6)]
+    requests = [
+        *(Request(prompt, 1, never) for prompt in single_token),
+        Request(context[:5], 2, never),
+    ]
     generator = Generator(Scorer(model, torch.device("cpu")), 64, batch_size=4)
     with patch.object(
         Scorer, "greedy_tokens", autospec=True, side_effect=Scorer.greedy_tokens
@@ -85,10 +88,10 @@ def test_prompts_for_one_token_are_computed_in_batches_of_one_length(model: Tran
     shapes = [tuple(call.args[1].shape) for call in greedy.call_args_list]
     assert shapes == [(4, 6)] * 3 + [(4, 10), (2, 10)] + [(3, 21)] * 2  # 63 of 64 positions
     assert answers == Generator(Scorer(model, torch.device("cpu")), 64).generate(requests)
-    assert generator.prompt_positions == sum(map(len, asked)) + 5
+    assert generator.prompt_positions == sum(map(len, single_token)) + 5
 
 
-def test_naive_answers_are_those_of_transformers(model: Transformer) -> None:
+def test_answers_equal_those_of_transformers(model: Transformer) -> None:
     from difftransformer.convert.hf import DiffTransformerForCausalLM
 
     wrapped = DiffTransformerForCausalLM.wrap(model)
@@ -97,14 +100,14 @@ def test_naive_answers_are_those_of_transformers(model: Transformer) -> None:
         assert out[0, len(prompt) :].tolist() == answer
 
 
-def test_an_answer_ends_where_it_is_said_to_end(model: Transformer) -> None:
+def test_a_stop_condition_ends_an_answer(model: Transformer) -> None:
     scorer = Scorer(model, torch.device("cpu"))
-    whole = generate(model, reuse_prefix=True)[0][0]
+    answer = generate(model, reuse_prefix=True)[0][0]
     request = Request(prompts()[0], NEW, lambda new: len(new) == 3)
-    assert Generator(scorer, 64).generate([request]) == [whole[:3]]
+    assert Generator(scorer, 64).generate([request]) == [answer[:3]]
 
 
-def test_a_prompt_longer_than_the_context_is_one_line(model: Transformer) -> None:
+def test_a_prompt_longer_than_the_context_is_refused(model: Transformer) -> None:
     generator = Generator(Scorer(model, torch.device("cpu")), 64)
     with pytest.raises(ConfigError, match=r"121 positions is longer than model\.max_pos"):
         generator.generate([Request([1] * 113, NEW, never)])
@@ -114,7 +117,7 @@ def test_a_prompt_longer_than_the_context_is_one_line(model: Transformer) -> Non
     ("kind", "window"),
     [*((kind, None) for kind in KINDS), *((kind, 16) for kind in ("mistral", "qwen2", "qwen3"))],
 )
-def test_a_model_of_transformers_answers_as_it_generates(kind: str, window: int | None) -> None:
+def test_a_transformers_model_answers_as_its_own_generate(kind: str, window: int | None) -> None:
     sliding = {} if window is None else {"sliding_window": window, "use_sliding_window": True}
     inner = model_of(kind, max_position_embeddings=120, initializer_range=0.3, **sliding)
     answers, generator = generate(HFCausalLM(inner), reuse_prefix=True, chunk=7)
@@ -130,7 +133,7 @@ def test_a_model_of_transformers_answers_as_it_generates(kind: str, window: int 
 @pytest.mark.parametrize(
     ("template", "expected"), [("<s> $A", [1]), ("<s> $A </s>", [1]), ("$A </s>", [7]), ("$A", [7])]
 )
-def test_a_text_begins_as_its_tokenizer_has_it(template: str, expected: list[int]) -> None:
+def test_prefix_tokens_follow_the_tokenizer(template: str, expected: list[int]) -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "<s>": 1, "</s>": 2}, unk_token="a"))
     special = [("<s>", 1), ("</s>", 2)]
     tokenizer.post_processor = processors.TemplateProcessing(

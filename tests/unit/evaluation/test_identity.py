@@ -1,4 +1,4 @@
-"""Folders of pretrained models: what one lacks is said in one line."""
+"""Folders of pretrained models: a one-line error names what is missing."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from difftransformer.errors import CheckpointError
 from difftransformer.provenance.model_files import model_digest, model_files
 
 
-def test_a_model_folder_says_what_it_lacks(tmp_path: Path) -> None:
+def test_missing_files_of_a_model_folder_are_named(tmp_path: Path) -> None:
     model = PretrainedModel(name=str(tmp_path / "model"))
     with pytest.raises(CheckpointError, match="no such model folder"):
         model_files(model)
@@ -35,10 +35,11 @@ def test_a_model_folder_says_what_it_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pickles", [False, True])
-def test_weights_are_those_that_transformers_loads(tmp_path: Path, pickles: bool) -> None:
-    """Repositories have the same ones in other formats beside them."""
-    whole, part = ("pytorch_model.bin", "b.bin") if pickles else ("model.safetensors", "a.bin")
-    names = ["consolidated.safetensors", "optimizer.bin", "pytorch_model.bin", part, whole]
+def test_weight_files_are_the_ones_that_transformers_loads(tmp_path: Path, pickles: bool) -> None:
+    """Repositories have the same weights in other formats, too."""
+    single_file = "pytorch_model.bin" if pickles else "model.safetensors"
+    shard = "b.bin" if pickles else "a.bin"
+    names = ["consolidated.safetensors", "optimizer.bin", "pytorch_model.bin", shard, single_file]
     for name in ("config.json", "tokenizer.json", *names):
         (tmp_path / name).write_text("{}")
     model = PretrainedModel(name=str(tmp_path), safetensors=not pickles)
@@ -46,20 +47,20 @@ def test_weights_are_those_that_transformers_loads(tmp_path: Path, pickles: bool
     def weights() -> set[str]:
         return {path.name for path in model_files(model)}.intersection(names)
 
-    assert weights() == {whole}
-    (tmp_path / whole).unlink()
-    index = tmp_path / f"{whole}.index.json"
-    index.write_text(json.dumps({"weight_map": {"embedding": part, "head": part}}))
-    assert weights() == {part}
-    (tmp_path / part).unlink()
-    with pytest.raises(CheckpointError, match=f"{part}: no such file; {index.name} names it"):
+    assert weights() == {single_file}
+    (tmp_path / single_file).unlink()
+    index = tmp_path / f"{single_file}.index.json"
+    index.write_text(json.dumps({"weight_map": {"embedding": shard, "head": shard}}))
+    assert weights() == {shard}
+    (tmp_path / shard).unlink()
+    with pytest.raises(CheckpointError, match=f"{shard}: no such file; {index.name} names it"):
         model_files(model)
     index.write_text("[]")
     with pytest.raises(CheckpointError, match="lists no weight files"):
         model_files(model)
 
 
-def test_a_name_on_the_hub_is_told_from_a_folder() -> None:
+def test_hub_names_and_folders_are_distinguished() -> None:
     assert PretrainedModel(name="openlm-research/open_llama_3b_v2").folder is None
     assert PretrainedModel(name="./mine").folder == Path("mine")
     assert PretrainedModel(name="models/of/mine").folder == Path("models/of/mine")

@@ -1,3 +1,5 @@
+"""Reading benchmark items from JSON Lines files."""
+
 import gzip
 from pathlib import Path
 
@@ -24,7 +26,9 @@ def test_items_may_begin_with_a_byte_order_mark(tmp_path: Path, ending: str) -> 
         (b'{"a": "\xe4"}', r"line 1: not JSON .*0xe4"),
     ],
 )
-def test_items_in_another_form_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+def test_items_in_an_unsupported_format_are_refused(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     path = tmp_path / "test.jsonl"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
@@ -32,16 +36,16 @@ def test_items_in_another_form_are_named(tmp_path: Path, content: bytes, message
 
 
 @pytest.mark.parametrize("link", ["task/test.jsonl", "task"])
-def test_items_behind_a_link_out_of_their_folder_are_refused(tmp_path: Path, link: str) -> None:
+def test_links_to_items_outside_their_folder_are_refused(tmp_path: Path, link: str) -> None:
     root, secret = tmp_path / "items", tmp_path / "secret"
     for folder in (root, secret):
         folder.mkdir()
     (secret / "test.jsonl").write_text("{}")
     (root / link).parent.mkdir(exist_ok=True)
     (root / link).symlink_to(secret if link == "task" else secret / "test.jsonl")
-    with pytest.raises(DataError, match=r"task/test.jsonl: is a link to .*secret") as said:
+    with pytest.raises(DataError, match=r"task/test.jsonl: is a link to .*secret") as caught:
         jsonl_file(root, "task", "test")
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(caught.value)
     assert jsonl_file(root, "task", "train") is None
     assert jsonl_file(root, "task", "test", bundled=True) is not None
     (tmp_path / "mine").symlink_to(secret.parent)

@@ -1,4 +1,4 @@
-"""The estimate of an evaluation's memory against what it really took, and what a refusal says."""
+"""Estimated against measured memory of an evaluation, and the errors above the limit."""
 
 import json
 import os
@@ -74,9 +74,9 @@ def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> No
         capture_output=True, text=True, check=True,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )  # fmt: skip
-    found = json.loads(ended.stdout)
-    assert found["measured"] > 100e6
-    assert 1 <= found["estimated"] / found["measured"] < 1.4, found
+    peaks = json.loads(ended.stdout)
+    assert peaks["measured"] > 100e6
+    assert 1 <= peaks["estimated"] / peaks["measured"] < 1.4, peaks
 
 
 def prepare(
@@ -103,7 +103,7 @@ def prepare(
 
 
 @pytest.mark.parametrize(
-    ("suite", "said"),
+    ("suite", "message"),
     [
         ({"kind": "sinks", "seq_len": 32}, "lower sinks.batch_size (32) or sinks.seq_len (32)"),
         ({"kind": "recall", "needles": [1]}, "lower recall.batch_size (32)"),
@@ -118,8 +118,8 @@ def prepare(
         ({"kind": "language_understanding"}, "lower language_understanding.batch_size (32)"),
     ],
 )
-def test_an_evaluation_too_large_is_refused_before_its_model_is_loaded(
-    suite: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+def test_an_evaluation_that_exceeds_memory_is_refused(
+    suite: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slice = EvaluationConfig.model_validate(
         {"scale": "unit", "run": "diff", "suite": "measured", "config": suite}
@@ -130,7 +130,7 @@ def test_an_evaluation_too_large_is_refused_before_its_model_is_loaded(
     monkeypatch.setattr(limits, "available_bytes", lambda device: estimate.peak - 1)
     with pytest.raises(UserError) as caught:
         memory.require_memory_to_evaluate(estimate, device, job)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "the model: measuring" in str(caught.value) and "GiB are free" in str(caught.value)
 
 
@@ -146,7 +146,7 @@ def test_weights_alone_can_be_too_large() -> None:
         memory.require_memory_to_evaluate(estimate, device, "the model: measuring")
 
 
-def test_a_model_from_elsewhere_that_is_too_large_is_not_loaded(
+def test_a_pretrained_model_that_exceeds_memory_is_not_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("config.json", "tokenizer.json", "model.safetensors"):

@@ -1,4 +1,4 @@
-"""What an evaluation may return, and what is said of anything else."""
+"""What an evaluation may return, and the errors on anything else."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ RETURNS = "evaluations/recall: measure returns "
 
 
 @pytest.mark.parametrize(
-    ("found", "line"),
+    ("returned", "line"),
     [
         ([0.5], "a list in place of metrics: return a dict of numbers by name"),
         (None, "a NoneType in place of metrics"),
@@ -26,18 +26,18 @@ RETURNS = "evaluations/recall: measure returns "
         (EvalResult({"n2": 0.5}, [1.0]), "a list as per_item"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_metrics_is_refused_by_name(found: Any, line: str) -> None:
+def test_invalid_return_values_are_refused_by_name(returned: Any, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        as_eval_result(found, "recall")
+        as_eval_result(returned, "recall")
     assert str(error.value).startswith(RETURNS + line) and "\n" not in str(error.value)
 
 
-def test_metrics_become_plain_numbers() -> None:
-    found = as_eval_result(
+def test_metrics_are_converted_to_plain_numbers() -> None:
+    result = as_eval_result(
         {"a": 3, "b": None, "c": torch.tensor([0.5]), "d": np.float32(0.25)}, "recall"
     )
-    assert found == EvalResult({"a": 3, "b": None, "c": 0.5, "d": 0.25}, {})
-    assert [type(one) for one in found.metrics.values()] == [int, type(None), float, float]
+    assert result == EvalResult({"a": 3, "b": None, "c": 0.5, "d": 0.25}, {})
+    assert [type(value) for value in result.metrics.values()] == [int, type(None), float, float]
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_metrics_become_plain_numbers() -> None:
         ("m2", [1.0], None, "per_item of m2, which is no metric; allowed: n1, n2"),
     ],
 )
-def test_units_make_their_metric(
+def test_per_item_scores_must_sum_to_their_metric(
     name: str, values: list[float], weights: list[float] | None, line: str | None
 ) -> None:
-    found = EvalResult({"n1": None, "n2": 0.5}, {name: per_item_scores("rows", values, weights)})
+    result = EvalResult({"n1": None, "n2": 0.5}, {name: per_item_scores("rows", values, weights)})
     if line is None:
-        validate_item_sums(found, "recall")
+        validate_item_sums(result, "recall")
         return
     with pytest.raises(ConfigError) as error:
-        validate_item_sums(found, "recall")
+        validate_item_sums(result, "recall")
     assert str(error.value).startswith(RETURNS + line)

@@ -1,4 +1,4 @@
-"""Where needles stand, exact to the token, and what is asked about them."""
+"""Needle positions, exact to the token, and the questions about them."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ def recall_prompts(tmp_path_factory: pytest.TempPathFactory) -> PromptBuilder:
     needles=st.integers(1, 8), depth=st.integers(0, 100), sample=st.integers(0, 99),
     length=st.sampled_from([None, 26, 40, 200]), data=st.data(),
 )  # fmt: skip
-def test_recall_needles_stand_where_the_depth_says(
+def test_recall_needles_are_at_the_requested_depth(
     recall_prompts: PromptBuilder,
     needles: int,
     depth: int,
@@ -54,32 +54,32 @@ def test_recall_needles_stand_where_the_depth_says(
     length: int | None,
     data: st.DataObject,
 ) -> None:
-    asked = data.draw(st.integers(1, needles))
-    cell = NeedleSetting(needles, asked, length, depth)
-    found = recall_prompts.prompt(cell, sample)
-    assert found == recall_prompts.prompt(cell, sample)
+    queries = data.draw(st.integers(1, needles))
+    cell = NeedleSetting(needles, queries, length, depth)
+    prompt = recall_prompts.prompt(cell, sample)
+    assert prompt == recall_prompts.prompt(cell, sample)
     H = RECALL.haystack_length if length is None else length - 2
-    words = found.context.split()
+    words = prompt.context.split()
     pairs = {words[t]: (t, words[t + 1]) for t in range(H) if words[t].startswith("k")}
     assert len(words) == H and len(pairs) == needles
     assert sum(word.startswith("v") for word in words) == needles
-    assert len(found.questions) == asked
-    for question, (answer,) in zip(found.questions, found.answers, strict=True):
+    assert len(prompt.questions) == queries
+    for question, (answer,) in zip(prompt.questions, prompt.answers, strict=True):
         assert pairs[question.strip()][1] == answer
     start = answer_needle_start(depth, H)
-    assert pairs[found.questions[0].strip()][0] == start == found.needle.start
-    assert found.needle.stop == start + 2
-    ids = recall_prompts.token_ids(found.context + found.questions[0])
-    assert found.question == (H, H + 1) == (H, len(ids))
+    assert pairs[prompt.questions[0].strip()][0] == start == prompt.needle.start
+    assert prompt.needle.stop == start + 2
+    ids = recall_prompts.token_ids(prompt.context + prompt.questions[0])
+    assert prompt.question == (H, H + 1) == (H, len(ids))
 
 
-def test_depths_go_from_the_first_place_to_the_last() -> None:
+def test_depths_cover_the_first_to_the_last_position() -> None:
     assert [answer_needle_start(depth, 33) for depth in (0, 25, 50, 75, 100)] == [0, 8, 16, 23, 31]
     places = [answer_needle_start(depth, 1002) for depth in range(101)]
     assert places == [10 * depth for depth in range(101)]
 
 
-def test_other_needles_stand_anywhere(recall_prompts: PromptBuilder) -> None:
+def test_other_needles_are_at_random_positions(recall_prompts: PromptBuilder) -> None:
     places = np.zeros(RECALL.haystack_length, dtype=int)
     for sample in range(300):
         words = recall_prompts.prompt(NeedleSetting(4, 1, None, 50), sample).context.split()
@@ -91,41 +91,43 @@ def test_other_needles_stand_anywhere(recall_prompts: PromptBuilder) -> None:
 
 
 def test_depths_and_questions_share_their_haystack(recall_prompts: PromptBuilder) -> None:
-    one = recall_prompts.prompt(NeedleSetting(2, 2, None, 75), 3).context.split()
-    two = recall_prompts.prompt(NeedleSetting(2, 2, None, 100), 3).context.split()
-    assert sum(a == b for a, b in zip(one, two, strict=True)) >= RECALL.haystack_length - 8
+    depth_75 = recall_prompts.prompt(NeedleSetting(2, 2, None, 75), 3).context.split()
+    depth_100 = recall_prompts.prompt(NeedleSetting(2, 2, None, 100), 3).context.split()
+    equal = sum(a == b for a, b in zip(depth_75, depth_100, strict=True))
+    assert equal >= RECALL.haystack_length - 8
 
 
 @pytest.mark.parametrize("depth", [0, 25, 50, 75, 100])
 @pytest.mark.parametrize("pair", [(1, 1), (4, 2)])
-def test_text_needles_stand_behind_the_last_sentence_end(
+def test_text_needles_follow_the_last_sentence_end_before_the_depth(
     english: PackedDataset, pair: tuple[int, int], depth: int
 ) -> None:
     prompts = builder(english, **TEXT)
     for sample in range(4):
-        found = prompts.prompt(NeedleSetting(*pair, 400, depth), sample)
-        ids = prompts.token_ids(found.context + found.questions[0])
+        prompt = prompts.prompt(NeedleSetting(*pair, 400, depth), sample)
+        ids = prompts.token_ids(prompt.context + prompt.questions[0])
         assert len(ids) <= 400 - prompts.max_new_tokens
         assert len(ids) > 400 - prompts.max_new_tokens - 40
-        sentences = re.findall(r"The special magic (\w+) number is: (\d{7})\n", found.context)
+        sentences = re.findall(r"The special magic (\w+) number is: (\d{7})\n", prompt.context)
         assert len(sentences) == pair[0]
-        city, number = next(s for s in sentences if s[1] == found.answers[0][0])
-        assert city in found.questions[0] and len(found.answers[0]) == pair[1]
-        sentence = prompts.tokenizer.decode(ids[slice(*found.needle)])
+        city, number = next(s for s in sentences if s[1] == prompt.answers[0][0])
+        assert city in prompt.questions[0] and len(prompt.answers[0]) == pair[1]
+        sentence = prompts.tokenizer.decode(ids[slice(*prompt.needle)])
         assert sentence.strip() == f"The special magic {city} number is: {number}"
-        asked = prompts.tokenizer.decode(ids[slice(*found.question)])
-        assert asked.strip() == found.questions[0].strip()
-        assert found.question.stop == len(ids) and ids[0] == prompts.eos_id
-        whole = r"\nThe special magic \w+ number is: \d{7}\n"
+        question = prompts.tokenizer.decode(ids[slice(*prompt.question)])
+        assert question.strip() == prompt.questions[0].strip()
+        assert prompt.question.stop == len(ids) and ids[0] == prompts.eos_id
+        needle_line = r"\nThe special magic \w+ number is: \d{7}\n"
         line = f"\nThe special magic {city} number is: {number}\n"
         haystack, before = (
-            re.sub(whole, "", text) for text in (found.context, found.context.partition(line)[0])
+            re.sub(needle_line, "", text)
+            for text in (prompt.context, prompt.context.partition(line)[0])
         )
         offsets = prompts.tokenizer.encode(haystack, add_special_tokens=False).offsets
         assert len(before) == insertion_point(haystack, offsets, depth)
 
 
-def test_the_place_in_text_is_exact_to_the_token(english: PackedDataset) -> None:
+def test_the_insertion_point_is_exact_to_the_token(english: PackedDataset) -> None:
     tokenizer = builder(english, **TEXT).tokenizer
     text = "One two. Three four five! Six. Seven eight nine ten? Eleven"
     offsets = tokenizer.encode(text, add_special_tokens=False).offsets
@@ -138,7 +140,7 @@ def test_the_place_in_text_is_exact_to_the_token(english: PackedDataset) -> None
     assert len({insertion_point(text, offsets, depth) for depth in range(101)}) == 6
 
 
-def test_text_that_does_not_fit_is_one_line(english: PackedDataset) -> None:
+def test_text_that_does_not_fit_is_refused(english: PackedDataset) -> None:
     with pytest.raises(ConfigError, match=r"80 tokens .* 4 needles"):
         builder(english, format="text", lengths=[80]).prompt(NeedleSetting(4, 1, 80, 0), 0)
     crowded = Suite(needles=51, **TEXT)  # type: ignore[arg-type]
@@ -148,7 +150,7 @@ def test_text_that_does_not_fit_is_one_line(english: PackedDataset) -> None:
         open_builder(many, english)
 
 
-def test_a_dataset_without_tokenizer_is_one_line(tmp_path: Path) -> None:
+def test_a_dataset_without_tokenizer_is_refused(tmp_path: Path) -> None:
     folder = write_recall(tmp_path / "made")
     (folder / "tokenizer.json").unlink()
     with pytest.raises(DataError, match=r"tokenizer\.json: no such tokenizer; rebuild"):

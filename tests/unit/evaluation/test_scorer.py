@@ -1,4 +1,4 @@
-"""What a scorer says of the vocabulary, a chunk at a time."""
+"""Log-probabilities of a scorer over the vocabulary, in chunks."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_log_probabilities_come_in_chunks_and_give_the_losses(scorer: Scorer, ch
     torch.testing.assert_close(-torch.cat(of_targets).double(), losses)
 
 
-def test_the_next_ones_are_those_of_the_last_position(scorer: Scorer) -> None:
+def test_next_log_probs_equal_those_of_the_last_position(scorer: Scorer) -> None:
     tokens = WINDOWS[0].tolist()
     together = torch.cat([*scorer.log_probs(WINDOWS[:1], 3)])[-1]
     alone = scorer.next_log_probs(tokens, PrefixCache(len(tokens)))

@@ -1,4 +1,4 @@
-"""Turns are taken in rounds of fresh processes, which become one result; memory is one call's."""
+"""Interleaved timing rounds in fresh processes, merged into one result, and peak memory."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ MODEL = {
 }  # fmt: skip
 
 
-def test_every_step_has_one_turn_a_round_and_follows_every_other_but_itself() -> None:
+def test_each_step_runs_once_per_round_and_after_every_other_step() -> None:
     done: list[str] = []
     steps = {name: (lambda name=name: done.append(name)) for name in "abc"}
     ticks = itertools.count()
@@ -42,7 +42,7 @@ def test_two_steps_alternate_and_one_repeats(names: str, expected: str) -> None:
     assert "".join(done) in (expected, expected[::-1])
 
 
-def test_what_slows_a_round_slows_all_of_it_alike() -> None:
+def test_a_slow_round_slows_all_steps_equally() -> None:
     now = 0.0
 
     def work(cost: float) -> None:
@@ -57,22 +57,22 @@ def test_what_slows_a_round_slows_all_of_it_alike() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 50_000])
-def test_peak_memory_is_that_of_the_tensors_that_live_together(size: int) -> None:
+def test_peak_memory_is_that_of_simultaneously_allocated_tensors(size: int) -> None:
     def step() -> None:
         for _ in range(3):  # each is freed before the next
             torch.empty(size, dtype=torch.float32).fill_(1.0)
 
-    found = peak_memory(step, torch.device("cpu"))
-    assert 4 * size <= found <= 4 * size + 4096
+    peak_bytes = peak_memory(step, torch.device("cpu"))
+    assert 4 * size <= peak_bytes <= 4 * size + 4096
 
 
-def test_rounds_keep_their_process_and_other_numbers_are_medians() -> None:
-    found: list[dict[str, float | None]] = [
+def test_merging_keeps_seconds_per_process_and_takes_medians_of_others() -> None:
+    metrics: list[dict[str, float | None]] = [
         {"seconds/a/0/0": 1.0, "seconds/a/0/1": 2.0, "speed/a": 5.0, "share": None, "bytes": 7},
         {"seconds/a/1/0": 3.0, "seconds/a/1/1": 4.0, "speed/a": 1.0, "share": 0.5},
     ]
     seconds = {"seconds/a/0/0": 1.0, "seconds/a/0/1": 2.0, "seconds/a/1/0": 3.0}
-    assert merge_processes(found) == seconds | {
+    assert merge_processes(metrics) == seconds | {
         "seconds/a/1/1": 4.0, "speed/a": 3.0, "share": None, "bytes": 7,
     }  # fmt: skip
 
@@ -97,20 +97,20 @@ def command(folder: Path, **changes: Any) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_command_takes_its_rounds_in_processes_of_their_own(tmp_path: Path) -> None:
+def test_the_command_runs_rounds_in_separate_processes(tmp_path: Path) -> None:
     ended = command(tmp_path)
     assert ended.returncode == 0, ended.stderr
     result = json.loads((tmp_path / "timed.json").read_text())
     rounds = {f"{process}/{number}" for process in range(3) for number in range(3)}
     start = "seconds/short/transformer/eager/training/"
-    assert {one.removeprefix(start) for one in result["metrics"] if start in one} == rounds
+    assert {name.removeprefix(start) for name in result["metrics"] if start in name} == rounds
     assert result["settings"]["resolved"]["device"] == "cpu"
     assert result["provenance"]["peak_memory_gib"] > 0.1  # of one that has torch
     log = (tmp_path / "job.log").read_text()
     assert log.count("short/transformer/eager/training: ") == 3  # each said so
 
 
-def test_what_a_process_refuses_is_one_line_of_the_command(tmp_path: Path) -> None:
+def test_an_error_in_a_process_is_a_one_line_error_of_the_command(tmp_path: Path) -> None:
     ended = command(tmp_path, backends=["flash_attn"], precision="bf16")
     assert ended.returncode == 2
     *_, line = ended.stderr.splitlines()
