@@ -102,7 +102,7 @@ CONFIGURATION: dict[str, Case] = {
     ),
     "thread variable": (
         variable("OMP_NUM_THREADS", "abc"), check,
-        ["environment variable OMP_NUM_THREADS", "'abc'", "a whole number from 1"],
+        ["environment variable OMP_NUM_THREADS", "'abc'", "a positive integer"],
     ),
     "profiled steps": (
         variable("DIFFTRANSFORMER_PROFILE_STEPS", "-1"), check,

@@ -236,4 +236,4 @@ def test_a_port_in_use_gives_a_one_line_error(served: Served, made: FakeResults)
             timeout=PATIENCE,
         )
         assert ended.returncode == 2 and ended.stderr.count("\n") == 1
-        assert re.match(r"error: port \d+: address already in use; give another", ended.stderr)
+        assert re.match(r"error: port \d+: address already in use; choose another", ended.stderr)

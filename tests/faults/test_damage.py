@@ -60,7 +60,7 @@ def test_intact_checkpoint_with_missing_tensors_is_kept(half_trained: Rebuild) -
     assert status == 2 and newest.is_dir()
     (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
     assert f"{newest.name} is intact but cannot be read here" in line
-    assert "the first is exp_avg." in line and "install what wrote it (torch" in line
+    assert "exp_avg." in line and "install the versions that wrote it (torch" in line
     shutil.rmtree(newest)
     assert f"checkpoint of step {int(before.name[-8:])}" in half_trained.complete("pretrain")
     half_trained.assert_as_undisturbed("runs/")
@@ -114,7 +114,7 @@ def test_a_damaged_shard_is_named_and_made_again(
     assert status == 2
     assert "Traceback" not in output
     (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
-    assert shard in line and "delete its manifest.json, make that file again" in line
+    assert shard in line and "delete its manifest.json" in line and "snakemake" in line
     path.parent.with_name("manifest.json").unlink()
     made.complete("tokenize", rule)
     made.assert_as_undisturbed()

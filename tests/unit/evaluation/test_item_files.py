@@ -22,7 +22,7 @@ def test_items_may_begin_with_a_byte_order_mark(tmp_path: Path, ending: str) -> 
     ("content", "message"),
     [
         ('{"a": 1}'.encode("utf-16"), r"test\.jsonl: is UTF-16; save it as UTF-8"),
-        (b'[\n{"a": 1}\n]', r"line 1: not JSON .*the file is an array: write one object a line"),
+        (b'[\n{"a": 1}\n]', r"line 1: not JSON .*the file is an array: write one object per line"),
         (b'{"a": "\xe4"}', r"line 1: not JSON .*0xe4"),
     ],
 )

@@ -146,7 +146,7 @@ def test_text_that_does_not_fit_is_refused(english: PackedDataset) -> None:
     crowded = Suite(needles=51, **TEXT)  # type: ignore[arg-type]
     assert crowded.incompatibility(1024, None) == "51 needles need a city each, there are 50"
     many = Suite(format="text", lengths=[10**6], needles=1)
-    with pytest.raises(DataError, match=r"validation split has \d+ tokens, a haystack of 1000000"):
+    with pytest.raises(DataError, match=r"validation split has \d+ tokens, .*haystack of 1000000"):
         open_builder(many, english)
 
 

@@ -39,9 +39,8 @@ def test_deviations_from_papers_reach_every_table_and_figure(
 def test_tables_say_of_the_norm_of_heads_what_is_known(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan.load(repository / "config", {"scale": "smoke"})
-
     def norms() -> dict[str, object]:
+        plan = Plan.load(repository / "config", {"scale": "smoke"})
         sections = plan.artifacts.resolve("v2_loss", "table").sections
         return {row.run: row.facts["norm"] for part in sections for row in part.rows}
 

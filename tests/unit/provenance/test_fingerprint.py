@@ -316,5 +316,5 @@ def test_a_new_line_and_an_edited_variant_of_ours_touch_no_other(tmp_path: Path)
     before = measure(PACKAGE_FILES)
     line = '_VARIANTS = {\n    "mine": Variant("mine:Mine", "all"),'
     assert edited("line", "registry.py", "_VARIANTS = {", line) == before
-    after = edited("v2", "diff_v2.py", "transpose(1, 2) * second", "transpose(1, 2) + second")
+    after = edited("v2", "diff_v2.py", "transpose(1, 2) * map2", "transpose(1, 2) + map2")
     assert {name for name in locations if before[name] != after[name]} == {"diff_v2"}

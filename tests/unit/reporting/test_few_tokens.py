@@ -21,5 +21,5 @@ def test_a_slice_of_few_tokens_is_marked(small: FakeResults, tokens: int, marked
     headers = [column.header for section in table.sections for column in section.columns]
     notes = [note for section in table.sections for note in section.notes]
     assert ("AR-Hit ↓ †" in headers) == marked
-    assert any(note.startswith(f"†: of {tokens} tokens") for note in notes) == marked
+    assert any(note.startswith(f"†: {tokens} tokens") for note in notes) == marked
     assert "Valid ↓" in headers

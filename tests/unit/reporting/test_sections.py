@@ -54,7 +54,7 @@ def test_differences_are_in_the_csv_and_shown_where_asked(context: SectionContex
         seed: value - transformer.by_seed()[seed] for seed, value in diff.by_seed().items()
     }
     assert hidden.cell("transformer", "valid_difference") is None
-    assert hidden.notes[0] == "How." and hidden.notes[-1].startswith("Δ: paired difference")
+    assert hidden.notes[0] == "How." and hidden.notes[-1].startswith("Δ: difference paired by seed")
 
 
 def test_rows_that_nothing_is_compared_with_have_no_differences(
