@@ -110,11 +110,7 @@ class Suite(Settings):
         return self
 
     def read_dataset(self, *, pretrained: bool) -> str | None:
-        """Return the name of the dataset to read; None means the run's training dataset.
-
-        Args:
-            pretrained: Whether the model is pretrained elsewhere, or adapted from such a model.
-        """
+        """Return the name of the dataset to read; None means the run's training dataset."""
         return None
 
     @property
@@ -160,20 +156,11 @@ class Suite(Settings):
         return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the sizes that determine the suite's memory for a model.
-
-        Args:
-            model: Config of the model.
-            longest: Number of positions of the longest row of the data.
-        """
+        """Return the sizes that determine the suite's memory for a model."""
         raise NotImplementedError(type(self).__name__)
 
     def lower(self, *keys: str) -> str:
-        """Return the settings to lower when memory runs out, with their values, for messages.
-
-        Args:
-            *keys: Settings besides ``batch_size``.
-        """
+        """Return the settings to lower when memory runs out, with their values, for messages."""
         names = ("batch_size", *keys)
         return " or ".join(f"{self.kind}.{key} ({getattr(self, key)})" for key in names)
 
@@ -325,18 +312,12 @@ class Options(Settings):
     def check_rows(self, runs: Sequence[str]) -> None:
         """Check the options' references to rows of the section.
 
-        Args:
-            runs: Runs of the section's rows.
-
         Raises:
             ValueError: An option names a run that is not a row.
         """
 
     def check_size_grid(self, recipes: Sequence[str]) -> None:
         """Check that the evaluation can show a size grid.
-
-        Args:
-            recipes: Training recipes of the size grid.
 
         Raises:
             ValueError: The evaluation cannot show these recipes.

@@ -61,19 +61,15 @@ class ConfigResolver:
     ) -> "ConfigResolver":
         """Return a resolver for a configuration folder, after reading and checking all its files.
 
-        Args:
-            folder: Folder of the configuration.
-            overrides: Values from the command line for keys of config.yaml.
-            files: YAML files with keys of config.yaml; ``overrides`` take precedence over them.
+        Args as for `Plan.load`.
 
         Raises:
             ConfigError: A file is not valid; the first error, in one line.
         """
         project, key_origins = load_project(folder, overrides or {}, files)
         scale_files = yaml_files(folder / "scales")
-        file = lookup(
-            scale_files, project.scale, "scale", f"{key_origins.origin(('scale',))}: scale"
-        )
+        origin = f"{key_origins.origin(('scale',))}: scale"
+        file = lookup(scale_files, project.scale, "scale", origin)
         location = str(file)
         scale = validate_yaml(ScaleConfig, file)
         runs = dict(validate_yaml(RunsFile, folder / "runs.yaml").runs)
@@ -89,24 +85,16 @@ class ConfigResolver:
         artifacts = scales.with_proxies(scale.proxies, artifacts, runs, location)
         runs_location = f"{folder / 'runs.yaml'}: runs"
         if project.pretrained is not None:
-            runs, artifacts = scales.adapt_pretrained(
-                project.pretrained, runs, artifacts, runs_location
-            )
+            base = project.pretrained
+            runs, artifacts = scales.adapt_pretrained(base, runs, artifacts, runs_location)
         runs = scales.inherited(runs, runs_location)
         runs |= scales.size_grid_runs(runs, artifacts, scale, location, str(folder / "artifacts"))
         runs |= scales.sweep_runs(runs, scale, location)
         runs = scales.inherited(runs, runs_location)
+        datasets = validate_yaml(DatasetsFile, folder / "datasets.yaml").datasets
+        suites = validate_yaml(EvaluationsFile, folder / "evaluations.yaml").suites
         resolver = cls(
-            folder=folder,
-            project=project,
-            scale=scale,
-            runs=runs,
-            datasets=validate_yaml(DatasetsFile, folder / "datasets.yaml").datasets,
-            suites=validate_yaml(EvaluationsFile, folder / "evaluations.yaml").suites,
-            artifacts=artifacts,
-            registry=registry,
-            papers=papers,
-            key_origins=key_origins,
+            folder, project, scale, runs, datasets, suites, artifacts, registry, papers, key_origins
         )
         resolver._check_entries()
         return resolver
@@ -229,32 +217,19 @@ class ConfigResolver:
         return self.entry(name).pretrained_model()
 
     def run(self, name: str, recipe: str | None = None) -> RunConfig:
-        """Return the resolved config of a run before `match` changes its sizes.
-
-        Args:
-            name: Name of the run.
-            recipe: Training recipe to use in place of the run's own; None: its own.
-        """
+        """Return the resolved config of a run before `match` changes its sizes."""
         layers = self.layers(name, recipe)
         return validate(RunConfig, layers.values, self._model_location(name), layers.origin)
 
     def layers(self, name: str, recipe: str | None = None) -> Layers:
-        """Return the merged settings of a run before validation.
-
-        Args:
-            name: Name of the run.
-            recipe: Training recipe to use in place of the run's own; None: its own.
-        """
+        """Return the merged settings of a run before validation."""
         entry = self.entry(name)
         recipe = recipe or entry.recipe
         location = f"{self.runs_location}.{name}"
         if recipe is None:
-            raise ConfigError(
-                f"{location}: no recipe, neither here nor in a base; add `recipe: ...`"
-            )
-        lookup(
-            self.scale.recipes, recipe, "recipe", f"{location}.recipe: scale {self.project.scale}"
-        )
+            raise ConfigError(f"{location}: no recipe here or in a base; add `recipe: ...`")
+        origin = f"{location}.recipe: scale {self.project.scale}"
+        lookup(self.scale.recipes, recipe, "recipe", origin)
         layers = Layers()
         recipes = f"{self.scale_file}: recipes"
         for member, shared in ancestry(self.scale.recipes, recipe, recipes).items():
@@ -338,12 +313,8 @@ class ConfigResolver:
         retokenized.
         """
         resolved, owners = self.dataset_of(dataset), (run, self._parent(run))
-        pretrained_owners = [
-            owner for owner in owners if owner is not None and self.pretrained(owner) is not None
-        ]
-        return (
-            retokenized.name_of(resolved, pretrained_owners[0]) if pretrained_owners else resolved
-        )
+        pretrained = [run for run in owners if run is not None and self.pretrained(run) is not None]
+        return retokenized.name_of(resolved, pretrained[0]) if pretrained else resolved
 
     def _reader(self, dataset: str) -> str | None:
         """Return the run of the pretrained model for which a dataset is retokenized, or None."""

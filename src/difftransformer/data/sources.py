@@ -256,11 +256,7 @@ def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
 
 
 def corpus_files(dataset: DatasetConfig) -> list[Path]:
-    """Return the paths of the files from which a dataset and its tokenizer are made.
-
-    Raises:
-        DataError: A glob matches no file; the message names the source and the glob.
-    """
+    """Return the paths of a dataset's files; raise DataError if a glob matches no file."""
     files: list[Path] = []
     for name, config in dataset.sources.items():
         match config:

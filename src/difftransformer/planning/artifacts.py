@@ -110,11 +110,7 @@ class Artifacts:
         return [seed for seed in seeds if seed in exploratory] if isinstance(seeds, list) else []
 
     def runs(self, name: str) -> list[str]:
-        """Return the trained runs that an artifact shows.
-
-        These are the runs of its rows, at all recipes of their size grids, or the runs of its
-        sweep.
-        """
+        """Return the trained runs of an artifact: of its rows at all recipes, or of its sweep."""
         swept = [row.run_id for rows in self._sweep_rows(name).values() for row in rows]
         parts = [part for part in self.available[name].sections if part.typed_options.trained]
         row_runs = [run for part in parts for run in (*self._rows(part), *_paired_runs(part))]
@@ -123,12 +119,7 @@ class Artifacts:
     # --- files behind it ---
 
     def results(self, name: str, seeds: Sequence[int] | None = None) -> list[str]:
-        """Return paths of the training, evaluation and timing results that an artifact reads.
-
-        Args:
-            name: The table or figure.
-            seeds: Seeds of an earlier build; None: the seeds of this call.
-        """
+        """Return paths of the training, evaluation and timing results that an artifact reads."""
         layout = self.jobs.layout
         files = [layout.training(run, seed) for run, seed in self._trainings(name, seeds)]
         for suite, run, seed in self._evaluated(name, seeds):
@@ -198,11 +189,9 @@ class Artifacts:
         """
         config = self.jobs.resolver.timing(name)
         assert config is not None, name
-        rows, trained_sizes = (
-            self._timed(name, trained_sizes=False),
-            self._timed(name, trained_sizes=True),
-        )
-        models = self.jobs.sizes.timed(config, rows, trained_sizes)
+        at_scale_sizes = self._timed(name, trained_sizes=False)
+        at_trained_sizes = self._timed(name, trained_sizes=True)
+        models = self.jobs.sizes.timed(config, at_scale_sizes, at_trained_sizes)
         return BenchmarkConfig(scale=self.jobs.scale, evaluation=name, config=config, models=models)
 
     def timing_file(self, name: str) -> str:
@@ -222,13 +211,7 @@ class Artifacts:
         return [part for artifact in self.available.values() for part in artifact.sections]
 
     def _timed(self, name: str, *, trained_sizes: bool) -> list[str]:
-        """Return the runs that a benchmark times.
-
-        Args:
-            name: Evaluation that measures the timings.
-            trained_sizes: Whether to return the runs timed at the sizes of their trainings, or the
-                runs timed at the sizes that the scale sets.
-        """
+        """Return the runs that a benchmark times."""
         parts = [part for part in self._parts() if self._timing_of(part) == name]
         rows = (
             row.run

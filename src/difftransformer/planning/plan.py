@@ -67,8 +67,6 @@ class Plan:
     ) -> "Plan":
         """Return the plan of the configured scale after reading and validating all configuration.
 
-        Data files of the user are not checked here, but when a target reads them.
-
         Args:
             folder: Folder of the YAML configuration.
             overrides: Values for keys of config.yaml.
@@ -84,11 +82,7 @@ class Plan:
         return plan
 
     def check(self) -> None:
-        """Validate the configuration of everything that any target could need.
-
-        Raises:
-            ConfigError: The first error, in one line.
-        """
+        """Validate everything that any target could need; raise ConfigError at the first error."""
         location = self.resolver.folder / "config.yaml"
         check_uri(self.resolver.project.tracking.uri, f"{location}: tracking.uri")
         if "endpoint" in self.resolver.project.judge:
@@ -119,9 +113,6 @@ class Plan:
 
     def require_room(self, runs: Iterable[str]) -> None:
         """Check that trainings fit into the memory of the scale's GPU, if the scale names one.
-
-        Args:
-            runs: Names of the runs to train.
 
         Raises:
             ConfigError: A training does not fit; the message says which settings to change.
@@ -155,11 +146,7 @@ class Plan:
         return [runs for runs in by_training.values() if len(runs) > 1]
 
     def require_writable(self) -> None:
-        """Check that the results folder is writable, without creating it.
-
-        Raises:
-            OSError: The folder is not writable.
-        """
+        """Check that the results folder is writable, without creating it; raise OSError if not."""
         folder = Path(self.jobs.layout.plan)
         nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
         nearest.mkdir(exist_ok=True)  # fails for a file or a broken link
@@ -192,10 +179,9 @@ class Plan:
         }
 
     def requested_artifacts(self, targets: Sequence[str]) -> list[str]:
-        """Return the names of the artifacts that command line targets request, groups expanded.
+        """Return the artifacts of command line targets, groups expanded; default: default_targets.
 
-        If the targets contain no artifact or group, the artifacts are `default_targets`. Names of
-        rules and files are ignored.
+        Names of rules and files are ignored.
         """
         artifacts = self.groups | {name: [name] for name in self.artifacts.available}
         names = [name for name in targets if name in artifacts] or [DEFAULT_TARGETS]
@@ -242,13 +228,10 @@ class Plan:
 
     def browsed(self, artifacts: Sequence[str]) -> list[str]:
         """Return the paths of folders with the attention maps on artifacts' report pages."""
-        sections = [(name, self.artifacts.available[name].sections) for name in artifacts]
-        names = [
-            name for name, parts in sections if any(part.typed_options.browsed for part in parts)
-        ]
-        return list(
-            dict.fromkeys(folder for name in names for folder in self.artifacts.details(name))
-        )
+        sections = {name: self.artifacts.available[name].sections for name in artifacts}
+        names = [name for name in artifacts if any(s.typed_options.browsed for s in sections[name])]
+        folders = (folder for name in names for folder in self.artifacts.details(name))
+        return list(dict.fromkeys(folders))
 
     def report_config_file(self, artifacts: Sequence[str]) -> str:
         """Write the config of the report on requested and earlier artifacts; return its path."""
@@ -272,10 +255,7 @@ class Plan:
         return self.jobs.write("report", report_config)
 
     def verdicts_config_file(self, artifacts: Sequence[str]) -> str:
-        """Write the config of the job that tests claims to a file, and return its path.
-
-        The tables are those of the requested and of earlier artifacts.
-        """
+        """Write the config of the verdicts on requested and earlier artifacts; return its path."""
         from difftransformer.planning.built import seeds_of
 
         earlier = seeds_of(self, self.claims.answering(self.earlier_artifacts(artifacts)))
@@ -283,12 +263,9 @@ class Plan:
 
     def report_code(self) -> str:
         """Return the fingerprint of the code and the templates that make the report."""
-        parts = (
-            part for artifact in self.artifacts.available.values() for part in artifact.sections
-        )
-        browsed = {
-            module_of(part.evaluation, "report") for part in parts if part.typed_options.browsed
-        }
+        artifacts = self.artifacts.available.values()
+        sections = [section for artifact in artifacts for section in artifact.sections]
+        browsed = {module_of(s.evaluation, "report") for s in sections if s.typed_options.browsed}
         code = code_fingerprint(ENTRIES["report"], tuple(sorted(browsed)))
         return config_fingerprint([code, templates("site/assets")])
 
@@ -318,8 +295,7 @@ class Plan:
         """Return the config of an artifact that can be built.
 
         Raises:
-            ConfigError: The artifact is unknown, or cannot be built and why; the message begins
-                with ``location``.
+            ConfigError: It is unknown or cannot be built; the message begins with ``location``.
         """
         if (reason := self.lacking().get(name)) is not None:
             raise ConfigError(f"{location}: '{name}' cannot be built: {reason}")

@@ -127,11 +127,7 @@ class CheckpointStore:
             self._save(train_state)
 
     def wait(self, *, block: bool = True) -> None:
-        """Wait for the checkpoint that is being written; without ``block`` only raise its error.
-
-        Raises:
-            CheckpointError: The checkpoint could not be written, see `save`.
-        """
+        """Wait for the checkpoint being written; raise its error. ``block=False``: only raise."""
         if self._writing is not None and (block or self._writing.done()):
             future, self._writing = self._writing, None
             future.result()
