@@ -13,7 +13,7 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 from difftransformer.config.papers import GROUPS
 from difftransformer.config.project import load_project
 from difftransformer.config.yaml_files import parse_value, read_yaml
-from difftransformer.errors import ConfigError, nearest
+from difftransformer.errors import ConfigError, closest
 from difftransformer.tracking.address import OFF, check_uri, resolve_uri, set_default_uri
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ def _error_message(error: Any, words: list[str]) -> str:
     if message.startswith("No such command"):  # also offer targets, which typer does not know
         message = message.partition(". Did you mean")[0].partition(" Did you mean")[0].rstrip(".")
         names = targets()
-        hint = "" if names else "; tables are built in a checkout of the project, from its folder"
-        return message + nearest(words[0], {*command_names(), *names}) + hint
+        if similar := closest(words[0], [*command_names(), *names]):
+            return f"{message}; did you mean '{similar}'?"
+        where = "an artifact (see `list`)" if names else "in a checkout of the project an artifact"
+        return f"{message}; allowed: {', '.join(command_names())}, or {where}"
     if not message:
         return ""
     options = getattr(getattr(error, "param", None), "opts", [])

@@ -155,6 +155,7 @@ def test_the_name_of_a_table_builds_it(
     [
         ("tabel6", "No such command 'tabel6'; did you mean 'table6'?"),
         ("reurn", "No such command 'reurn'; did you mean 'rerun'?"),
+        ("qqqq", "No such command 'qqqq'; allowed: build, rerun, list"),
         ("rerun", "Missing argument 'artifact'; see `difftransformer rerun --help`"),
         ("estimate-cost --seeds x", "seeds: needs a list of seeds, or how many there shall be"),
         ("table6 --sclae smoke", "error: no such option --sclae; did you mean --scale?"),
