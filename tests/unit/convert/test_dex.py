@@ -200,9 +200,7 @@ def test_under_autocast_products_are_in_bfloat16_and_gradients_in_float32(
     difference: str, tokens: Tensor
 ) -> None:
     model = adapted(model_of("qwen2", initializer_range=0.2), difference=difference)
-    own = {
-        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
-    }
+    own = {name: p for name, p in model.named_parameters() if p.requires_grad}
 
     def actual() -> tuple[Tensor, tuple[Tensor, ...]]:
         logits = model(tokens).logits

@@ -26,17 +26,17 @@ LOWER, HIGHER = [-1.0, -1.1, -0.9], [1.0, 1.1, 0.9]
 
 @given(values, directions)
 def test_the_opposite_claim_has_the_mirrored_verdict(numbers: list[float], side: str) -> None:
-    item = verdict(claim(direction=side), evidence(numbers))
-    two = verdict(claim(direction=OPPOSITE[side]), evidence(numbers))
-    assert two.verdict == MIRROR.get(item.verdict, item.verdict)
+    original = verdict(claim(direction=side), evidence(numbers)).verdict
+    mirrored = verdict(claim(direction=OPPOSITE[side]), evidence(numbers)).verdict
+    assert mirrored == MIRROR.get(original, original)
 
 
 @given(values, directions)
 def test_swapping_the_rows_mirrors_the_verdict(numbers: list[float], side: str) -> None:
     zeros = [0.0] * len(numbers)
-    item = verdict(claim(direction=side), evidence(numbers, zeros))
-    two = verdict(claim(direction=side), evidence(zeros, numbers))
-    assert two.verdict == MIRROR.get(item.verdict, item.verdict)
+    original = verdict(claim(direction=side), evidence(numbers, zeros)).verdict
+    mirrored = verdict(claim(direction=side), evidence(zeros, numbers)).verdict
+    assert mirrored == MIRROR.get(original, original)
 
 
 @given(values, directions)
@@ -56,10 +56,8 @@ def test_seeds_without_items_give_scipys_paired_t_test(numbers: list[float]) -> 
 
 
 @given(values, st.floats(0.001, 3), st.floats(0.001, 3))
-def test_a_wider_margin_never_makes_a_difference(
-    numbers: list[float], item: float, two: float
-) -> None:
-    narrow, wide = sorted((item, two))
+def test_a_wider_margin_never_makes_a_difference(numbers: list[float], a: float, b: float) -> None:
+    narrow, wide = sorted((a, b))
     first, second = (
         verdict(claim("equivalence", margin=margin), evidence(numbers)).verdict
         for margin in (narrow, wide)
@@ -103,8 +101,7 @@ def test_two_contrasts_decide_together(
     tested_claim = claim(contrasts=BOTH, mixed="turns")
     tested = verdict(tested_claim, evidence(signed), evidence(absolute))
     assert tested.words == words
-    alone = [contrast.p for contrast in tested.contrasts]
-    assert tested.p == max(item for item in alone if item is not None)
+    assert tested.p == max(contrast.p for contrast in tested.contrasts if contrast.p is not None)
 
 
 def test_two_contrasts_that_disagree_are_inconclusive() -> None:
@@ -167,7 +164,7 @@ def test_differences_without_variance_get_a_sign_test() -> None:
 def test_differences_within_rounding_error_are_equal(
     ours: list[float], theirs: list[float]
 ) -> None:
-    assert len({item - two for item, two in zip(ours, theirs, strict=True)}) > 1
+    assert len({a - b for a, b in zip(ours, theirs, strict=True)}) > 1
     tested = verdict(claim(direction="higher"), evidence(ours, theirs))
     assert tested.p == 2 * 0.5 ** len(ours) and tested.contrasts[0].ci_low is None
     same = verdict(claim(), evidence([0.1 + 0.2, 0.3, 0.3], [0.3, 0.3, 0.1 + 0.2]))
@@ -178,7 +175,7 @@ def test_differences_that_cancel_but_for_rounding_have_no_direction() -> None:
     hits = [100 * n / 88 for n in (33, 34, 35)]  # per cent, whose differences round
     for over in (2, 4):
         ours, theirs = [hits[1]] * over, [hits[0], hits[2]] * (over // 2)
-        assert sum(item - two for item, two in zip(ours, theirs, strict=True)) != 0
+        assert sum(a - b for a, b in zip(ours, theirs, strict=True)) != 0
         tested = verdict(claim(), evidence(ours, theirs))
         assert tested.contrasts[0].effect == 0.0
         assert tested.reason.startswith("0.000 nats")
@@ -333,12 +330,11 @@ def test_a_family_is_corrected_together(effects: list[float]) -> None:
         name: [evidence([effect - 0.1, effect, effect + 0.2])]
         for name, effect in zip(claims, effects, strict=True)
     }
-    together = decide(claims_of(claims), tested)
-    for item in together:
-        alone = verdict(claims[item.claim], *tested[item.claim])
-        assert item.p == alone.p and item.p is not None and item.p_adjusted is not None
-        assert item.p_adjusted >= item.p
-        assert item.verdict in ("inconclusive", alone.verdict)
+    for joint in decide(claims_of(claims), tested):
+        alone = verdict(claims[joint.claim], *tested[joint.claim])
+        assert joint.p == alone.p and joint.p is not None and joint.p_adjusted is not None
+        assert joint.p_adjusted >= joint.p
+        assert joint.verdict in ("inconclusive", alone.verdict)
 
 
 def test_claims_that_were_not_built_count_as_undecided() -> None:

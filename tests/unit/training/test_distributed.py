@@ -49,9 +49,8 @@ class Run:
     def start(
         self, world_size: int, limit: int | None = None, **more: Any
     ) -> subprocess.Popen[str]:
-        run_config = make_run_config(
-            self._variant, world_size=world_size, **(self._settings | more)
-        )
+        settings = self._settings | more | {"world_size": world_size}
+        run_config = make_run_config(self._variant, **settings)
         if self._parent is not None:
             run_config = run_config.model_copy(update={"run": "longer", "init_from": self._variant})
         path = self.folder / f"run_config-{world_size}.json"
@@ -60,8 +59,8 @@ class Run:
         if self._parent is not None:
             inputs["model"] = self._parent.folder / "out" / "training.json"
         output = {"result": self.folder / "out" / "training.json"}
-        log = ("--log", str(self.folder / "training.log"))  # as the rule does
-        words = step_words("pretrain", path, inputs, output, *log)
+        log = self.folder / "training.log"
+        words = step_words("pretrain", path, inputs, output, "--log", str(log))
         limited = [] if limit is None else ["prlimit", f"--fsize={limit}"]
         return subprocess.Popen(
             [*limited, sys.executable, "-m", "difftransformer", *words],
@@ -119,10 +118,7 @@ class Run:
 
 
 def distance(actual: Run, expected: Run) -> float:
-    """Largest relative difference of the loss of a step; weights are near, too.
-
-    Those less so: where a gradient is nearly nothing, AdamW makes a step of its rounding.
-    """
+    """Return the largest relative difference of a loss; AdamW amplifies rounding in the weights."""
     expected_weights = expected.weights()
     for name, tensor in actual.weights().items():
         difference = (tensor - expected_weights[name]).abs().max()
